@@ -250,7 +250,9 @@ def part_of_origin(origins: Origins, origin: Origin, part: Part) -> Found:
         return origins.of(node.elt, *here) if _is_place(part) else UNKNOWN
     if isinstance(node, ast.DictComp):
         rebuilt = _rebuilt(node, origin.function)
-        return origins.part_of(rebuilt, part, *here) if rebuilt is not None else UNKNOWN
+        if rebuilt is not None:
+            return origins.part_of(rebuilt, part, *here)
+        return origins.of(node.value, *here) if part.is_item else UNKNOWN
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and part.key is ...:
         sides = [origins.part_of(side, part, *here) for side in (node.left, node.right)]
         return joined([(found, Firmness.CHOICE, ()) for found in sides], True)

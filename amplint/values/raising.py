@@ -20,66 +20,26 @@ from amplint.code.module import Class, Function, Module
 from amplint.code.tree import TRIES
 from amplint.code.unbound import always_runs
 from amplint.findings import Link, Standing
+from amplint.values.attributes import Attributes, is_changed_unseen
+from amplint.values.namespaces import Namespaces
 from amplint.values.objects import Objects
 from amplint.values.provenance import Activation, Firmness
 from amplint.values.unpacking import Unpacking
 from amplint.values.values import Values
-from amplint.values.wrappers import MODULE_BASES
 
 #: Names by which code may define or run what its text does not show.
 UNSEEN = frozenset(("exec", "eval", "globals", "locals", "vars", "builtins", "__builtins__"))
 #: Names that a tool, a translation or an older Python may provide.
 _PROVIDED = frozenset(("_", "profile", "display", "unicode", "xrange", "raw_input"))
-#: Bases whose objects have attributes that no text of the project shows.
-_WITH_MORE = MODULE_BASES | {"torch.utils.data.Dataset"}
-#: The names of torch's own module class.
-_MODULES = frozenset(item for item in MODULE_BASES if item.startswith("torch."))
-#: What its objects have (torch 2.13; older ones have less).
-MODULE_HAS = frozenset(
-    [
-        "T_destination",
-        "add_module",
-        "apply",
-        "bfloat16",
-        "buffers",
-        "call_super_init",
-        "children",
-        "compile",
-        "cpu",
-        "cuda",
-        "double",
-        "dump_patches",
-        "eval",
-        "extra_repr",
-        "float",
-        "forward",
-        "get_buffer",
-        "get_extra_state",
-        "get_parameter",
-        "get_submodule",
-        "half",
-        "ipu",
-        "load_state_dict",
-        "modules",
-        "mtia",
-        "named_buffers",
-        "named_children",
-        "named_modules",
-        "named_parameters",
-        "parameters",
-        "requires_grad_",
-        "set_extra_state",
-        "set_submodule",
-        "share_memory",
-        "state_dict",
-        "to",
-        "to_empty",
-        "train",
-        "training",
-        "type",
-        "xpu",
-        "zero_grad",
-    ]
+#: Builtins that give a number.
+_COUNTING = frozenset(("len", "int", "float"))
+#: Operators that may have None beside a text, or a type.
+_TAKING_NONE = (ast.Mod, ast.BitOr)
+#: Modules of the standard library and others that hold a function or a class of their own name, or
+#: are mistaken for one: calling one of them is a `TypeError`.
+MODULES = frozenset(
+    ("argparse", "copy", "datetime", "glob", "json", "math", "os", "pprint", "random", "re", "sys")
+    + ("time", "tqdm", "torch", "numpy")
 )
 #: What an expression makes whose text says so.
 _DISPLAYS: dict[type[ast.expr], type] = {
@@ -90,8 +50,6 @@ _DISPLAYS: dict[type[ast.expr], type] = {
     ast.Tuple: tuple,
     ast.Set: set,
 }
-#: How a module gets what is no assignment: under a name that may be computed.
-_REGISTERING = frozenset(("add_module", "register_module", "register_buffer", "register_parameter"))
 
 
 class Raising:
@@ -109,6 +67,8 @@ class Raising:
         self.values = values
         self.refuses = refuses
         self.unpacking = Unpacking(objects)
+        self.attributes = Attributes(objects)
+        self.namespaces = Namespaces(self.attributes)
         self._known: dict[ast.AST, Link | None] = {}
 
     def places(
@@ -156,24 +116,51 @@ class Raising:
         if isinstance(node, ast.Attribute):
             return (
                 self._of_nothing(node, function)
-                or self._missing(node, function)
+                or self._lacking(node, function)
                 or self._not_in_module(node, function)
                 or self._of_a_key(node, function)
                 or self._of_a_display(node, function)
             )
         if isinstance(node, ast.BinOp):
-            return self._of_a_key(node, function)
+            return self._of_a_key(node, function) or self._of_operands(node, function)
         if isinstance(node, ast.Subscript):
-            return _of_a_number(node)
-        if isinstance(node, ast.ImportFrom):
-            return self._not_there(node, function)
-        if isinstance(node, (ast.Assign, ast.For)):
-            return self._taken_apart(node, function)
+            return _of_a_number(node) or self._without_items(node, function)
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            return self._not_there(node, function) or self._of_its_module(node, function)
+        if isinstance(node, ast.Assign):
+            return self._taken_apart(node, function) or self._too_early(node, function)
+        if isinstance(node, ast.For):
+            return self._taken_apart(node, function) or self._over_a_number(node, function)
         return self._refused(node, function) if isinstance(node, ast.Call) else None
 
-    def _not_there(self, node: ast.ImportFrom, function: Function) -> Link | None:
+    def _of_its_module(self, node: ast.Import | ast.ImportFrom, function: Function) -> Link | None:
+        """Why an import raises: its module is there, and does not come to its own end."""
+        here = function.module
+        if isinstance(node, ast.ImportFrom):
+            package = self.objects.project.package_of(here)
+            named = [dotted.rpartition(".")[0] for _, _, dotted in taken_from(node, package)]
+        else:
+            named = [alias.name for alias in node.names]
+        homes = [self.objects.project.module_named(dotted, here) for dotted in named]
+        for home in dict.fromkeys(homes):
+            if home is None or home is here or self._has_namesakes(home):
+                continue
+            raised = self.never_ends(home.body)
+            if raised is not None:
+                return raised
+        return None
+
+    def _has_namesakes(self, home: Module) -> bool:
+        """Whether an import of a module may mean another one of the project; a package may be more."""
+        stem = self.stem_of(home)
+        others = self.objects.project.mentioning(home, stem)
+        return stem == "__init__" or any(self.stem_of(other) == stem for other in others)
+
+    def _not_there(self, node: ast.Import | ast.ImportFrom, function: Function) -> Link | None:
         """Why an import raises: its module is there, and does not have the name."""
         here = function.module
+        if isinstance(node, ast.Import):
+            return None
         if node.level and function is here.body and self._is_top_level(here):
             return doubt(self.stem_of(here), "is imported as part of a package")
         for alias, _, dotted in taken_from(node, self.objects.project.package_of(here)):
@@ -224,44 +211,11 @@ class Raising:
         path = self.objects.project.path_of(module)
         return os.path.splitext(os.path.basename(path))[0]
 
-    def _missing(self, node: ast.Attribute, function: Function) -> Link | None:
-        """Why `self.sampler` raises: no class that `self` can be of has or sets that attribute."""
-        owner = function.owner
-        own = receiver_of(function)
-        if owner is None or not own or path_text(node.value) != own or node.attr.startswith("__"):
+    def _lacking(self, node: ast.Attribute, function: Function) -> Link | None:
+        """Why `self.sampler` raises, or `trainer.fit`: no object that it can be asked of has that."""
+        if not (self.attributes.lacks(node, function) or self.namespaces.lacks(node, function)):
             return None
-        if node.attr in owner.module.once(_names_bound) or self._is_called_on_class(function):
-            return None
-        family = {
-            base for item in self.objects.family(owner) for base in self.objects.ancestry(item)
-        }
-        if not all(self._is_whole(item, node.attr) for item in family):
-            return None
-        if any(map(_is_changed_unseen, family)):
-            return None
-        if any(node.attr in item.module.once(_names_bound) for item in family):
-            return None
-        if self.objects.outside_stores(owner.module, node.attr):
-            return None
-        return doubt(f"{own}.{node.attr}", "is ever set")
-
-    def _is_called_on_class(self, function: Function) -> bool:
-        """Whether some call hands in what comes first: `Trainer.fit(options, net)`."""
-        return any(
-            isinstance(site.node.func, ast.Attribute)
-            and isinstance(self.objects.symbol(site.node.func.value, site.function), Class)
-            for site in self.objects.calls_of(function)
-        )
-
-    def _is_whole(self, owner: Class, name: str) -> bool:
-        """Whether the text of a class and of its bases shows whether its objects have something."""
-        more = self.objects.base_names(owner) & _WITH_MORE
-        if not self.objects.is_plain(owner) or not more <= _MODULES:
-            return False
-        if not more:
-            return True
-        is_own = name in MODULE_HAS or name.startswith(("_", "register_"))
-        return not is_own and not any(map(_registers_unseen, ast.walk(owner.node)))
+        return doubt(ast.unparse(node), "is ever set")
 
     def _not_in_module(self, node: ast.Attribute, function: Function) -> Link | None:
         """Why `tools.rate` raises: that file is there, and has nothing of that name."""
@@ -279,6 +233,8 @@ class Raising:
     def _of_nothing(self, node: ast.Attribute, function: Function) -> Link | None:
         """Why `self.model.train` raises: whatever sets that attribute sets it to None."""
         held, owner = node.value, function.owner
+        if not hasattr(None, node.attr) and self.unpacking.is_nothing(held, function):
+            return doubt(ast.unparse(held), "is ever more than None")
         own = receiver_of(function)
         if owner is None or not own or not isinstance(held, ast.Attribute):
             return None
@@ -293,7 +249,7 @@ class Raising:
         ]
         fields = [item for item in family if held.attr in class_fields(item)]
         is_nothing = bool(stores) and all(is_none(item.value) for item in stores) and not fields
-        if not is_nothing or any(_is_changed_unseen(item) for item in family):
+        if not is_nothing or any(is_changed_unseen(item) for item in family):
             return None
         if self.objects.outside_stores(owner.module, held.attr):
             return None
@@ -325,14 +281,52 @@ class Raising:
         name = self.unpacking.takes_keys_for_values(node, function)
         return None if name is None else doubt(name.id, "is more than a key of a dict")
 
+    def _too_early(self, node: ast.Assign, function: Function) -> Link | None:
+        """Why `self.body = nn.Linear(2, 2)` raises: nothing has called `Module.__init__` before."""
+        if not self.attributes.is_too_early(node, function):
+            return None
+        return doubt("super().__init__()", "is called before")
+
+    def _over_a_number(self, node: ast.For, function: Function) -> Link | None:
+        """Why `for batch in len(loader)` raises: a number has no elements."""
+        over = node.iter
+        if isinstance(over, ast.Call):
+            return doubt(ast.unparse(over), "has elements") if _counts(over, function) else None
+        possible = self.values.of(over, function)
+        is_number = possible.always(lambda value: type(value) in (int, float))
+        if not is_number or any(v.firmness is not Firmness.FIXED for v in possible.values):
+            return None
+        return doubt(ast.unparse(over), "has elements")
+
+    def _of_operands(self, node: ast.expr, function: Function) -> Link | None:
+        """Why an operation raises: an operand of it is None."""
+        assert isinstance(node, ast.BinOp)
+        if isinstance(node.op, _TAKING_NONE):
+            return None
+        for operand in (node.left, node.right):
+            if self.unpacking.is_nothing(operand, function):
+                return doubt(ast.unparse(operand), "is ever more than None")
+        return None
+
+    def _without_items(self, node: ast.Subscript, function: Function) -> Link | None:
+        """Why `found["loss"]` raises: it is None."""
+        if self.unpacking.is_nothing(node.value, function):
+            return doubt(ast.unparse(node.value), "is ever more than None")
+        return None
+
     def _refused(self, call: ast.Call, function: Function) -> Link | None:
         """Why a call raises: what it runs does not take that, or never ends."""
         found = self.objects.symbol(call.func, function)
         if found is None:
+            if self._is_module(call.func, function):
+                return doubt(ast.unparse(call.func), "is a function or a class")
             if self.refuses(call, function):
                 return doubt(f"{ast.unparse(call.func)}(...)", "takes its arguments")
             return self._refused_by_all(call, function)
         if isinstance(found, Class):
+            abstract = self.attributes.left_abstract(found)
+            if abstract:
+                return doubt(f"{found.name}.{abstract}", "is more than abstract")
             found = self.constructor(found)
         if (
             found is None
@@ -345,6 +339,19 @@ class Raising:
             or self.never_ends(found)
             or self._not_allowed(call, function, found)
         )
+
+    def _is_module(self, callee: ast.expr, function: Function) -> bool:
+        """Whether a name stands for a module: `import tqdm` binds nothing that can be called."""
+        here = function.module
+        if not isinstance(callee, ast.Name) or not here.imported_once(callee):
+            return False
+        dotted = here.resolve(callee) or ""
+        home = self.objects.project.module_named(dotted, here)
+        if home is None:
+            return dotted in MODULES
+        if home is here or self._has_namesakes(home):
+            return False
+        return not any(map(_names_modules, ast.walk(home.tree)))
 
     def _refused_by_all(self, call: ast.Call, function: Function) -> Link | None:
         """Why a call raises whichever of the functions it runs that it can run."""
@@ -413,8 +420,8 @@ def doubt(subject: str, claim: str) -> Link:
 
 #: Nodes that may raise by what stands there.
 _RAISING = (
-    *(ast.Name, ast.Attribute, ast.Subscript, ast.ImportFrom, ast.Assign, ast.For, ast.BinOp),
-    ast.Call,
+    *(ast.Name, ast.Attribute, ast.Subscript, ast.Import, ast.ImportFrom, ast.Assign, ast.For),
+    *(ast.BinOp, ast.Call),
 )
 
 
@@ -434,6 +441,11 @@ def _runs_later(function: Function) -> bool:
     return isinstance(function.node, ast.AsyncFunctionDef) or any(
         isinstance(node, (ast.Yield, ast.YieldFrom)) for node in layout_of(function).nodes
     )
+
+
+def _names_modules(node: ast.AST) -> bool:
+    """Whether a file may put another object in the place of its module: `sys.modules[__name__]`."""
+    return isinstance(node, ast.Attribute) and node.attr == "modules"
 
 
 def _needed(statement: ast.stmt) -> tuple[ast.expr, bool] | None:
@@ -456,6 +468,17 @@ def _may_raise(function: Function) -> tuple[ast.AST, ...]:
 def _where_raised(node: ast.AST) -> ast.AST:
     """What is evaluated last before a node raises: of a loop's head what it runs over."""
     return node.iter if isinstance(node, ast.For) else node
+
+
+def _counts(call: ast.Call, function: Function) -> bool:
+    """Whether a call of a builtin gives a number."""
+    scopes = function.module.scopes
+    callee = call.func
+    return (
+        isinstance(callee, ast.Name)
+        and callee.id in _COUNTING
+        and scopes.resolve(callee).kind == "builtin"
+    )
 
 
 def _of_a_number(node: ast.Subscript) -> Link | None:
@@ -500,47 +523,11 @@ def _is_open(module: Module) -> bool:
     )
 
 
-def _is_changed_unseen(owner: Class) -> bool:
-    """Whether a class sets attributes by names that are computed, or by itself."""
-    words = {"setattr", "vars", "__dict__", "__setattr__", "__getattr__", "__getattribute__"}
-    named = (
-        getattr(node, "id", "") or getattr(node, "attr", "") or getattr(node, "name", "")
-        for node in ast.walk(owner.node)
-    )
-    return not words.isdisjoint(named)
-
-
-def _registers_unseen(node: ast.AST) -> bool:
-    """Whether a module registers a part of itself under a name that is computed."""
-    if not isinstance(node, ast.Call) or last_name(node.func) not in _REGISTERING:
-        return False
-    return not node.args or not isinstance(node.args[0], ast.Constant)
-
-
 def _may_have(module: Module, name: str) -> bool:
     """Whether a module may bind a name; what a star brings is not looked for."""
     scopes = module.scopes
     bound = scopes.meaning(name, scopes.module).scope is scopes.module
     return bound or bool(scopes.stars) or _is_open(module)
-
-
-def _names_bound(module: Module) -> frozenset[str]:
-    """What a file defines or stores, as names or as attributes of anything, or names in a text."""
-    found: set[str] = set()
-    for node in ast.walk(module.tree):
-        if isinstance(node, (ast.Name, ast.Attribute)):
-            stored = not isinstance(node.ctx, ast.Load)
-            found |= {_name_of(node)} if stored else set()
-        elif isinstance(node, ast.Constant):
-            found |= {node.value} if isinstance(node.value, str) else set()
-        else:
-            found.add(_name_of(node))
-    return frozenset(found)
-
-
-def _name_of(node: ast.AST) -> str:
-    names = (getattr(node, item, None) for item in ("id", "attr", "name", "arg"))
-    return next((name for name in names if isinstance(name, str)), "")
 
 
 def is_script(module: Module) -> bool:

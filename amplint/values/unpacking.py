@@ -15,9 +15,10 @@ from functools import partial
 
 from amplint.code.arguments import is_decorated_otherwise, passed
 from amplint.code.dataflow import bindings_of, constant_of
+from amplint.code.definitions import is_stub, returned
 from amplint.code.expressions import is_none, last_name
 from amplint.code.layout import layout_of
-from amplint.code.module import Class, Function
+from amplint.code.module import Class, Function, Module
 from amplint.values.calls import back_of_returns
 from amplint.values.kinds import targets_of
 from amplint.values.objects import Objects
@@ -34,6 +35,8 @@ _PASSING_ON = frozenset(("tqdm", "track", "islice"))
 #: Methods of Accelerate and Fabric that give back what they are given, several as a tuple.
 _PREPARING = frozenset(("prepare", "setup_dataloaders", "prepare_data_loader"))
 _LOADER = "DataLoader"
+#: What hangs a function on modules that may give something else than their `forward` has given.
+_HOOKS = frozenset(("register_forward_hook", "register_module_forward_hook"))
 #: Modules that torch's loaders and data sets are imported from.
 _DATA = frozenset(("torch.utils.data", "torch.utils.data.dataloader", "torch.utils.data.dataset"))
 #: Libraries whose base classes leave a data set's own `__getitem__` what it is.
@@ -54,6 +57,7 @@ class Shape:
         has_keys: whether it is a dict, whose values are its keys, and these are texts.
         is_fixed: whether nobody can add to it.
         is_batch: whether the default collation has made it, which refuses None.
+        is_nothing: whether it is None.
     """
 
     parts: tuple[Ask, ...] | None = None
@@ -61,6 +65,7 @@ class Shape:
     has_keys: bool = False
     is_fixed: bool = True
     is_batch: bool = False
+    is_nothing: bool = False
 
 
 def _nothing() -> Shapes:
@@ -97,6 +102,13 @@ class Unpacking:
             return False
         shapes = self.of(node, function)
         return bool(shapes) and all(shape.is_batch for shape in shapes)
+
+    def is_nothing(self, node: ast.expr, function: Function) -> bool:
+        """Whether an expression is None: what a function gives that returns nothing."""
+        if not isinstance(node, (ast.Name, ast.Call)):
+            return False
+        shapes = self.of(node, function)
+        return bool(shapes) and all(shape.is_nothing for shape in shapes)
 
     def takes_keys_for_values(self, node: ast.AST, function: Function) -> ast.Name | None:
         """A name that holds a key of a dict, where a node does with it what no text can."""
@@ -198,10 +210,21 @@ class Unpacking:
             ask = self._made_here if is_returned else self.of
             return ask(place.expression, *where)
         if place.part.is_item:
-            return _taken(self.of(place.expression, *where), place.part.key)
-        return self._of_attribute(place.expression, place.part, *where)
+            taken = _taken(self.of(place.expression, *where), place.part.key)
+            if taken or self._is_stored_unseen(place):
+                return taken
+        return self._of_part(place.expression, place.part, *where)
 
-    def _of_attribute(
+    def _is_stored_unseen(self, place: Before) -> bool:
+        """Whether some entry of a dict may be another one by now: stored by a computed key, or by others."""
+        assert place.part is not None
+        found = self.objects.origins.of(place.expression, place.function, place.activation)
+        homes = {place.function.module, *(item.function.module for item in found.origins)}
+        stored = frozenset().union(*(module.once(_keys_stored) for module in homes))
+        key = place.part.key
+        return ... in stored or key in stored or (key is ... and bool(stored))
+
+    def _of_part(
         self,
         owner: ast.expr,
         part: Part,
@@ -238,8 +261,18 @@ class Unpacking:
         yields = _yields(callee)
         if yields:
             return (Shape(each=partial(self._any_made, yields, callee, inner)),)
+        if _gives_nothing(callee) and not self._is_changed(callee, inner.caller):
+            return (Shape(is_nothing=True),)
         back = back_of_returns(self.objects.origins, inner)
         return self._behind(back, is_returned=True) if back is not None else ()
+
+    def _is_changed(self, callee: Function, caller: Function) -> bool:
+        """Whether something may give another result in place of a function's own."""
+        if callee.name == "forward":
+            home, project = callee.module, self.objects.project
+            others = (module for word in _HOOKS for module in project.mentioning(home, word))
+            return any(module.once(_registers_hooks) for module in (home, *others))
+        return self.objects.is_replaced(callee, caller)
 
     def _any_made(
         self, values: list[ast.expr], function: Function, activation: Activation | None
@@ -302,6 +335,8 @@ class Unpacking:
             return first()
         if library == "random_split" and home in _DATA:
             return (Shape(each=first),)
+        if name == "scale" and isinstance(call.func, ast.Attribute):  # gives as many as it is given
+            return tuple(shape for shape in first() if shape.is_nothing)
         if name in _PREPARING and isinstance(call.func, ast.Attribute):
             several = len(call.args) > 1
             return self._display(call.args, *here) if several else first()
@@ -366,6 +401,22 @@ class Unpacking:
         return () if found.unknown else _all((Shape(each=item),) for item in makers)
 
 
+def _registers_hooks(module: Module) -> bool:
+    return any(site.method in _HOOKS for site in module.calls)
+
+
+def _keys_stored(module: Module) -> frozenset[object]:
+    """The keys that a file stores more than constants under; `...` for computed ones."""
+    return frozenset(
+        constant_of(target.slice)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Assign) and not isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Subscript)
+        and not isinstance(target.slice, (ast.Slice, ast.Tuple))
+    )
+
+
 def _taken_apart(function: Function) -> frozenset[str]:
     """The names that a function binds by taking something apart."""
     return function.once(_names_apart)
@@ -398,8 +449,10 @@ def _refuses(target: ast.expr, shapes: Shapes) -> bool:
 
 
 def _cannot_take(target: ast.expr, shape: Shape) -> bool:
-    if not isinstance(target, (ast.Tuple, ast.List)) or shape.parts is None:
+    if not isinstance(target, (ast.Tuple, ast.List)):
         return False
+    if shape.parts is None:
+        return shape.is_nothing
     stars = sum(isinstance(item, ast.Starred) for item in target.elts)
     if stars:
         return len(shape.parts) < len(target.elts) - stars
@@ -410,6 +463,15 @@ def _cannot_take(target: ast.expr, shape: Shape) -> bool:
         for item, ask in zip(target.elts, shape.parts)
         if isinstance(item, (ast.Tuple, ast.List))
     )
+
+
+def _gives_nothing(function: Function) -> bool:
+    """Whether a function has a body, and no `return` with a value in it."""
+    if is_stub(function) or isinstance(function.node, ast.Lambda):
+        return False
+    if is_decorated_otherwise(function):
+        return False
+    return not returned(function)
 
 
 def _all(found: Iterable[Shapes]) -> Shapes:

@@ -7,7 +7,7 @@ import pkgutil
 
 import pytest
 
-from amplint.amp.torch_calls import CALLS, OPTIMIZER, PLATEAU, SCHEDULER, _parameters
+from amplint.amp.torch_calls import CALLS, FUNCTIONS, OPTIMIZER, PLATEAU, SCHEDULER, _parameters
 
 torch = pytest.importorskip("torch")
 
@@ -46,3 +46,27 @@ def test_the_rows_of_schedulers_and_optimizers_hold_for_many() -> None:
     assert len(classes_of(OPTIMIZER)) > 8
     assert len(classes_of(SCHEDULER)) > 8
     assert classes_of(PLATEAU) == [torch.optim.lr_scheduler.ReduceLROnPlateau]
+
+
+@pytest.mark.parametrize("dotted", FUNCTIONS)
+def test_torch_takes_no_more_than_a_row_says(dotted: str) -> None:
+    """Each parameter stands in the row, and what the row requires torch requires."""
+    function = pkgutil.resolve_name(dotted)
+    is_class = isinstance(function, type)
+    own = list(inspect.signature(function.__init__ if is_class else function).parameters.values())
+    own = own[1:] if is_class else own
+    assert not any(item.kind in (item.VAR_KEYWORD, item.VAR_POSITIONAL) for item in own)
+    row = _parameters(FUNCTIONS[dotted]).values()
+    assert {item.name for item in own} <= {item.name for item in row}
+    required = {item.name for item in own if item.default is item.empty}
+    assert {item.name for item in row if item.required} <= required
+    places = [item.name for item in own if item.kind is item.POSITIONAL_OR_KEYWORD]
+    assert [item.name for item in row][: len(places)] == places
+
+
+@pytest.mark.parametrize("dotted", [name for name in FUNCTIONS if ".functional." in name])
+def test_a_function_of_torch_takes_a_tensor_and_not_none(dotted: str) -> None:
+    function = pkgutil.resolve_name(dotted)
+    more = "target" in _parameters(FUNCTIONS[dotted])
+    with pytest.raises((TypeError, AttributeError, ValueError, NotImplementedError)):
+        function(None, torch.zeros(1)) if more else function(None)

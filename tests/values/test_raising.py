@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amplint.values.raising import MODULE_HAS
+from amplint.values.attributes import MODULE_HAS
 from tests.values.test_unpacking import is_judged_as_it_runs
 from tests.values.test_unreached import doubt_about_arriving
 

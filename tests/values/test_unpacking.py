@@ -291,6 +291,148 @@ def is_judged_as_it_runs(program: str, why: str, folder: Path) -> bool:
     return doubt_about_arriving(script) == why
 
 
+QUIET = """
+def weigh(x, y=None):
+    total = x * 2
+    {last}
+"""
+HEADLESS = """
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(2, 2)
+    def forward(self, x):
+        {last}
+{behind}
+pair = Pair()
+found = pair(torch.ones(1, 2))
+"""
+SHELVES = "shelves = {k: DataLoader(Rows(), 2) for k in ('near', 'far')}\n"
+
+
+def headless(use: str, last: str = "self.body(x)", behind: str = "") -> str:
+    return HEADLESS.format(last=last, behind=behind) + use + "\narrive()\n"
+
+
+def quiet(use: str, last: str = "print(total)") -> str:
+    return QUIET.format(last=last) + use + "\narrive()\n"
+
+
+#: (name, program, what is None, or cannot be taken apart; "" where a run arrives)
+NOTHING = (
+    ("an attribute of it", quiet("found = weigh(1)\nfound.real"), "found"),
+    ("an attribute of a number", quiet("found = weigh(1)\nfound.real", "return total"), ""),
+    ("an attribute that it has", quiet("weigh(1).__class__"), ""),
+    ("a number of one way", quiet("weigh(1, 2) + 1", "if y:\n        return y"), ""),
+    ("two of it", quiet("a, b = weigh(1)"), "a, b"),
+    ("an entry of it", quiet("found = weigh(1)\nfound['a']"), "found"),
+    ("a sum with it", quiet("1 + weigh(1)"), "weigh(1)"),
+    ("in a text", quiet("'%s' % weigh(1)"), ""),
+    ("unless it is None", quiet("found = weigh(1) or 2\nfound.real"), ""),
+    ("told apart", quiet("found = weigh(1)\nif found is not None:\n    found.real"), ""),
+    ("bound again", quiet("found = weigh(1)\nfound = 3\nfound.real"), ""),
+    ("a generator", quiet("weigh(1).close()", "yield total"), ""),
+    (
+        "another in its place",
+        quiet("import sys\nsys.modules[__name__].weigh = abs\nweigh = abs\nweigh(1).real"),
+        "",
+    ),
+    (
+        "decorated",
+        "def told(function):\n    return lambda *given: 3\n@told" + quiet("weigh(1).real"),
+        "",
+    ),
+    ("what a network gives", headless("found.mean()"), "found"),
+    ("what a network returns", headless("found.mean()", "return self.body(x)"), ""),
+    ("a loss of it", headless("loss = nn.MSELoss()\nloss(found, torch.ones(1))"), "loss(...)"),
+    (
+        "another loss of it",
+        headless("torch.nn.functional.mse_loss(found, torch.ones(1))"),
+        "torch.nn.functional.mse_loss(...)",
+    ),
+    (
+        "what a hook gives instead",
+        headless(
+            "found = pair(torch.ones(1, 2))\nfound.mean()",
+            behind="nn.modules.module.register_module_forward_hook(lambda m, i, o: torch.ones(1))",
+        ),
+        "",
+    ),
+    (
+        "what an heir gives",
+        headless(
+            "found.mean()",
+            behind="class Full(Pair):\n    def forward(self, x):\n        return x\nPair = Full",
+        ),
+        "",
+    ),
+    (
+        "scaled",
+        quiet(
+            "scaler = torch.amp.GradScaler('cpu')\nloss = weigh(1)\nscaler.scale(loss).backward()"
+        ),
+        "scaler.scale(loss)",
+    ),
+    (
+        "of a comprehension",
+        TRIPLES + SHELVES + "for x, y in shelves['far']:\n    arrive()\n",
+        "x, y",
+    ),
+    (
+        "of a comprehension, as many",
+        PAIRS + SHELVES + "for x, y in shelves['far']:\n    arrive()\n",
+        "",
+    ),
+    (
+        "of any of a display",
+        TRIPLES
+        + "shelves = {'near': DataLoader(Rows()), 'far': DataLoader(Rows(), 2)}\n"
+        + "for name in ('near', 'far'):\n    for x, y in shelves[name]:\n        arrive()\n",
+        "x, y",
+    ),
+    (
+        "stored under computed keys since",
+        TRIPLES + SHELVES + "for k in list(shelves):\n    shelves[k] = [(1, 2)]\n"
+        "for x, y in shelves['far']:\n    arrive()\n",
+        "",
+    ),
+    (
+        "stored by another function since",
+        TRIPLES
+        + "def swap(some):\n    some['far'] = [(1, 2)]\n"
+        + SHELVES
+        + "swap(shelves)\nfor x, y in shelves['far']:\n    arrive()\n",
+        "",
+    ),
+    (
+        "the keys of a comprehension",
+        TRIPLES + "both = {k: DataLoader(Rows()) for k in ('ab', 'cd')}\n"
+        "for x, y in both:\n    arrive()\n",
+        "",
+    ),
+    ("over a count", "for x in len([1, 2]):\n    pass\narrive()\n", "len([1, 2])"),
+    ("over a number", "PASSES = 3\nfor x in PASSES:\n    pass\narrive()\n", "PASSES"),
+    ("over a sum of lists", "for x in sum([[1], [2]], []):\n    pass\narrive()\n", ""),
+    ("a module that is called", "import glob\nglob('*.pt')\narrive()\n", "glob"),
+    ("its function that is called", "from glob import glob\nglob('*.pt')\narrive()\n", ""),
+    (
+        "a layer with an argument of another's",
+        "nn.Conv2d(1, 1, kernel=3)\narrive()\n",
+        "nn.Conv2d(...)",
+    ),
+    ("a layer", "nn.Conv2d(1, 1, kernel_size=3, padding='same')\narrive()\n", ""),
+)
+
+
+@pytest.mark.parametrize(
+    ("program", "why"), [row[1:] for row in NOTHING], ids=[r[0] for r in NOTHING]
+)
+def test_what_is_none_or_a_number_is_used_as_python_says(
+    program: str, why: str, tmp_path: Path
+) -> None:
+    assert is_judged_as_it_runs(program, why, tmp_path)
+
+
 #: (name, how the loader is made, whether a batch of it can be None)
 LOADERS = (
     ("by default", "DataLoader(Rows(), batch_size=2)", False),
