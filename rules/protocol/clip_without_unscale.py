@@ -72,7 +72,7 @@ move, where the function also steps elsewhere, and where something between reads
 ## Known limits
 With several optimizers a clip is reported only if none of their gradients can be unscaled, or where
 the code shows that one of them owns other modules than those that are. A clip whose threshold
-mentions the scale is taken to be right.
+mentions the scale is taken to be right. A clip that a factory in sight returns is not seen as one.
 
 ## References
 - PyTorch, Automatic Mixed Precision examples: "Gradient clipping"
