@@ -346,8 +346,10 @@ def _known_as(place: Origin) -> str | None:
     node = place.expression
     layout = layout_of(place.function)
     display = layout.parents.get(node)
-    bound = layout.parents.get(display) if isinstance(display, DISPLAYS) else None
-    if path_text(node) is not None or not isinstance(bound, ast.Assign):
+    bound = layout.parents.get(display) if display is not None else None
+    if not isinstance(display, DISPLAYS) or not isinstance(bound, ast.Assign):
+        return path_text(node)
+    if path_text(node) is not None:
         return path_text(node)
     entries = entries_of(display) or []
     held = places_held(bound.targets[0], display)
