@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from amplint.amp import names
 from amplint.amp.clips import CLAMPS, says_the_same
+from amplint.amp.connected import connected_files
 from amplint.amp.parameter_loops import loops_behind
 from amplint.amp.parameter_sets import parameters_in
 from amplint.amp.view import AmpView
@@ -26,6 +27,8 @@ from amplint.values.provenance import Condition, Origin, Step
 
 #: What registers a hook -> whether the hook is given the parameter, and not its gradient.
 _REGISTERS = {"register_hook": False, "register_post_accumulate_grad_hook": True}
+#: What a file that registers one says.
+_WORD = "register_"
 #: Methods and functions of torch that keep each number of a tensor between two limits.
 _CLAMPS = CLAMPS | {"clamp", "clip"}
 _BOUNDS = ("min", "max")
@@ -55,9 +58,15 @@ class ClippingHook:
     about: frozenset[str]
 
 
-def clipping_hooks(view: AmpView) -> Iterator[ClippingHook]:
-    """Those that a file registers, with limits that mention no scale."""
-    for site in view.module.calls:
+def clipping_hooks(view: AmpView, *, around: bool) -> Iterator[ClippingHook]:
+    """Those that a file registers, with limits that mention no scale.
+
+    Args:
+        around: whether those of the files around it count, too.
+    """
+    others = connected_files(view.objects.project, view.module).modules if around else ()
+    every = dict.fromkeys((view.module, *others))
+    for site in (site for each in every if _WORD in each.source for site in each.calls):
         if site.method not in _REGISTERS or not isinstance(site.node.func, ast.Attribute):
             continue
         hook = _hook(view, site)
@@ -185,8 +194,8 @@ def ways_onto(view: AmpView, hook: ClippingHook, owned: Origin) -> Iterator[tupl
     """
     every = [{_identity(item) for item in items} for items in _wholes(view, owned)]
     for module in hook.modules:
-        if _is_constructed(view, hook, module, owned):
-            yield _conditions(view, hook, ())
+        for place in _constructed(view, module, owned):
+            yield _conditions(view, hook, place.steps)
         for depth, origins in enumerate(_wholes(view, module)):
             theirs = set().union(*(every if depth == 0 else every[:1]))
             for origin in origins:
@@ -228,12 +237,13 @@ def _identity(origin: Origin) -> object:
     return origin.expression if path is None else (path, origin.function)
 
 
-def _is_constructed(view: AmpView, hook: ClippingHook, module: Origin, owned: Origin) -> bool:
-    """Whether every object of a module's class registers a hook on parameters of its own."""
-    function = hook.site.function
-    if function.name != "__init__" or function.owner is None:
-        return False
-    if (path_text(module.expression) or "").partition(".")[0] != receiver_of(function):
-        return False
+def _constructed(view: AmpView, module: Origin, owned: Origin) -> Iterator[Origin]:
+    """The places where a constructor of what is owned has a module as its own, or as itself."""
     made = view.objects.class_of(owned.expression, owned.function)
-    return made is not None and function.owner in view.objects.ancestry(made)
+    every = view.objects.ancestry(made) if made is not None else ()
+    aliases = view.values.origins.aliases
+    for place in aliases(module.expression, module.function, module.activation):
+        root = (path_text(place.expression) or "").partition(".")[0]
+        is_constructor = place.function.name == "__init__" and place.function.owner in every
+        if is_constructor and root == receiver_of(place.function):
+            yield place

@@ -10,10 +10,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amplint.amp.names import PARAMETERS
-from amplint.amp.parameter_loops import paths_in_turn
+from amplint.amp.parameter_loops import DISPLAYS, entries_of, paths_in_turn, places_held
 from amplint.amp.view import AmpView
 from amplint.code.arguments import first_parameter
 from amplint.code.dataflow import arguments, bindings_of, constant_of, names_in
@@ -52,6 +52,7 @@ class Half:
         conditions: what has to hold for it.
         firmness: how firmly.
         steps: from the dtype's place to the module.
+        whole: whether these are surely all parameters that the module has then.
     """
 
     node: ast.AST
@@ -60,6 +61,7 @@ class Half:
     conditions: tuple[Condition, ...]
     firmness: Firmness
     steps: tuple[Step, ...]
+    whole: bool = False
 
     def first_in(self, module: Module) -> ast.AST | None:
         """The call itself if it lies in a file, else the first step that does."""
@@ -192,7 +194,7 @@ def halves_of(
         if not frozen and _adapted(view, place):
             return []
         found += _casts_here(view, place, wanted, uses)
-        if _recast(view, place, wanted):
+        if _recast(view, place, wanted, uses):
             break
         if isinstance(place.expression, ast.Call):
             found += _built(view, place, wanted, 0)
@@ -222,15 +224,16 @@ def _adapted(view: AmpView, place: Origin) -> bool:
 
     Not where a test before it never holds: `if freeze:` of a call that passes False.
     """
-    path = path_text(place.expression)
-    if isinstance(place.expression, ast.Call):
-        return bool(ADAPTERS.search(ast.unparse(place.expression.func)))
+    path, node = _known_as(place), place.expression
+    if isinstance(node, ast.Call) and ADAPTERS.search(ast.unparse(node.func)):
+        return True
     if path is None or path in ("self", "cls"):
         return False
     subjects, loops = place.function.once(_adaptations)
     found = [node for item, node in subjects if item.startswith(path)]
     found += [node for loop, node in loops if path in loop]
-    return any(not _never_holds(view, conditions_at(node, place.function), place) for node in found)
+    tests = (conditions_at(item, place.function) for item in found)
+    return any(not _never_holds(view, item, place) for item in tests)
 
 
 #: A text about a module, and the node that adapts it.
@@ -245,11 +248,16 @@ def _adaptations(function: Function) -> tuple[_Adapting, _Adapting]:
     for node in layout.nodes:
         if isinstance(node, ast.Call) and _may_freeze(node):
             given = (*node.args, *_receivers(node))
-            subjects += [(path_text(item) or "", node) for item in given]
+            subjects += [(path, node) for item in given for path in _paths(item, function)]
         if _sets_requires_grad(node) or _is_handed_a_parameter(node, function):
             around = layout.loops(node)
             loops += [(ast.unparse(getattr(loop, "iter", loop)), node) for loop in around]
     return subjects, loops
+
+
+def _paths(item: ast.expr, function: Function) -> tuple[str, ...]:
+    """What a function calls what a call is given, and each element that it may be in a loop."""
+    return (path_text(item) or "", *paths_in_turn(item, function, any_round=True))
 
 
 def _may_freeze(call: ast.Call) -> bool:
@@ -308,13 +316,11 @@ def _casts_here(
     view: AmpView, place: Origin, wanted: str, uses: Sequence[ast.AST] = ()
 ) -> Iterator[Half]:
     """Casts in place of a name or attribute, before it is used; only the last one counts."""
-    path = path_text(place.expression)
-    if path is None:
-        return
+    path = _known_as(place)
     layout = layout_of(place.function)
-    if place.expression not in layout:
+    if path is None or place.expression not in layout:
         return
-    later = [place.expression, *(use for use in uses if use in layout)]
+    later = _later(place, uses)
     methods = place.function.once(_methods_called).get(path, ())
     handed = place.function.once(_handed_over).get(path, ())
     ordered = [node for node in layout.nodes if node in (*methods, *handed)] if handed else methods
@@ -329,9 +335,34 @@ def _casts_here(
         if _never_holds(view, conditions, place):
             continue
         if cast.dtype == wanted:
-            yield _half(call, place, cast.value, wanted, conditions)
+            half = _half(call, place, cast.value, wanted, conditions)
+            yield replace(half, whole=is_method and last_name(call.func) != "apply")
         if not conditions:
             return
+
+
+def _known_as(place: Origin) -> str | None:
+    """The path of a module; for an entry of a display with a name, that of the element: `nets['G']`."""
+    node = place.expression
+    layout = layout_of(place.function)
+    display = layout.parents.get(node)
+    bound = layout.parents.get(display) if display is not None else None
+    if not isinstance(display, DISPLAYS) or not isinstance(bound, ast.Assign):
+        return path_text(node)
+    if path_text(node) is not None:
+        return path_text(node)
+    entries = entries_of(display) or []
+    held = places_held(bound.targets[0], display)
+    return held[entries.index(node)] if node in entries and held else None
+
+
+def _later(place: Origin, uses: Sequence[ast.AST]) -> list[ast.AST]:
+    """Where a function uses a module, or lets go of one that it has just made."""
+    layout = layout_of(place.function)
+    found = [use for use in uses if use in layout]
+    if path_text(place.expression) is not None:
+        return [place.expression, *found]
+    return found or [node for node in layout.nodes if isinstance(node, ast.Return)]
 
 
 def _cast_by_callee(view: AmpView, call: ast.Call, place: Origin, wanted: str) -> Cast | None:
@@ -352,18 +383,20 @@ def _cast_by_callee(view: AmpView, call: ast.Call, place: Origin, wanted: str) -
     return None
 
 
-def _recast(view: AmpView, place: Origin, wanted: str) -> bool:
+def _recast(
+    view: AmpView, place: Origin, wanted: str, uses: Sequence[ast.AST] = ()
+) -> bool:
     """Whether everything before this place is overwritten by a cast to another dtype."""
     node = place.expression
-    if isinstance(node, ast.Call):
-        cast = cast_of(view, node, place, wanted)
-        return cast is not None and cast.dtype not in ("", wanted)
-    path = path_text(node)
-    layout = layout_of(place.function)
+    cast = cast_of(view, node, place, wanted) if isinstance(node, ast.Call) else None
+    if cast is not None and cast.dtype not in ("", wanted):
+        return True
+    path, layout = _known_as(place), layout_of(place.function)
     if path is None or node not in layout:
         return False
+    later = [node] if path_text(node) is not None else _later(place, uses)
     for call in place.function.once(_methods_called).get(path, ()):
-        if not layout.reaches(call, node):
+        if not any(layout.reaches(call, use) for use in later):
             continue
         cast = cast_of(view, call, place, wanted)
         if cast is not None and cast.dtype != wanted:
@@ -423,7 +456,8 @@ def _built(view: AmpView, place: Origin, wanted: str, depth: int) -> Iterator[Ha
     cast = cast_of(view, call, place, wanted)
     if cast is not None:
         if cast.dtype == wanted:
-            yield _half(call, place, cast.value, wanted)
+            whole = last_name(call.func) != "apply"
+            yield replace(_half(call, place, cast.value, wanted), whole=whole)
         return
     name = last_name(call.func)
     if name in WRAPPERS:

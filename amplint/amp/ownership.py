@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from amplint.amp.connected import connected_files
 from amplint.amp.names import is_optimizer_class
-from amplint.amp.parameter_sets import parameters_in
+from amplint.amp.parameter_sets import Taken, parameters_in
 from amplint.amp.reached_calls import as_caller_writes
 from amplint.amp.view import AmpView
 from amplint.code.arguments import bind
@@ -47,16 +47,23 @@ class Owned:
         module: the expression before `.parameters()`, where it is evaluated; its steps and
             conditions lead to the optimizer.
         optimizer: the constructor call.
-        selected: whether only some of the parameters are taken.
+        taken: how many of the parameters.
+        kept: the containers that hold the module, under all names that they have.
         later: whether they may join an optimizer that has stepped without them.
         unseen: whether code out of sight builds the optimizer of a module that it is given.
     """
 
     module: Origin
     optimizer: Origin
-    selected: bool
+    taken: Taken
     unseen: bool = False
     later: bool = False
+    kept: tuple[Origin, ...] = ()
+
+    @property
+    def selected(self) -> bool:
+        """Whether parameters are left out, be it those that do not train."""
+        return self.taken is not Taken.ALL
 
 
 def owned_modules(
@@ -87,7 +94,7 @@ def _owned_out_of_sight(view: AmpView, built: Origin) -> Iterator[Owned]:
         return
     given = [item for item in arguments(call) if _is_module(view, item, built.function)]
     if len(given) == 1:
-        yield Owned(built.at(given[0], *_place(built)), built, selected=False, unseen=True)
+        yield Owned(built.at(given[0], *_place(built)), built, Taken.ALL, unseen=True)
 
 
 def _is_module(view: AmpView, expression: ast.expr, function: Function) -> bool:
@@ -110,7 +117,7 @@ def _owned_by(view: AmpView, built: Origin) -> Iterator[Owned]:
 def _holding(view: AmpView, place: Origin, built: Origin) -> Iterator[Owned]:
     """The modules whose parameters, or groups of them, an optimizer gets by an expression."""
     for item in parameters_in(view, place):
-        yield Owned(item.module, built, item.selected)
+        yield Owned(item.module, built, item.taken, kept=item.kept)
 
 
 def _added_groups(view: AmpView, module: Module) -> list[tuple[CallSite, frozenset[ast.expr]]]:

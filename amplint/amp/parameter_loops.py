@@ -17,6 +17,8 @@ from amplint.values.objects import Objects
 from amplint.values.origins import Origins
 from amplint.values.provenance import Condition, Origin
 
+#: What is written with its elements.
+DISPLAYS = (ast.List, ast.Tuple, ast.Dict)
 #: Under these names optimizers keep their parameters.
 _GROUPS = frozenset(("param_groups", "params"))
 
@@ -61,26 +63,29 @@ def turn_of(variable: ast.expr, function: Function) -> Turn | None:
     return None
 
 
-def paths_in_turn(variable: ast.expr, function: Function) -> tuple[str, ...]:
+def paths_in_turn(
+    variable: ast.expr, function: Function, *, any_round: bool = False
+) -> tuple[str, ...]:
     """The places that a loop variable stands for in each of its rounds, as the function writes them.
 
-    None where a test decides for which of them the loop comes to the variable.
+    Args:
+        any_round: also where a test decides for which of them the loop comes to the variable.
     """
     turn = turn_of(variable, function) if isinstance(variable, ast.Name) else None
     if (
         turn is None
         or not isinstance(turn.loop, ast.stmt)
-        or tests_inside(variable, turn, function)
+        or (tests_inside(variable, turn, function) and not any_round)
     ):
         return ()
     container = container_of(turn.part, path_text(variable) or "")
     made = bindings_of(function).get(path_text(container) or "", ()) if container else ()
     display = made[0].value if len(made) == 1 else container
     places = map(path_text, entries_of(display) or ())
-    return (*filter(None, places), *_places_held(container, display))
+    return (*filter(None, places), *places_held(container, display))
 
 
-def _places_held(container: ast.expr | None, display: ast.expr | None) -> list[str]:
+def places_held(container: ast.expr | None, display: ast.expr | None) -> list[str]:
     """The paths of what a list or a dict with a name holds: `nets['G']`, `nets[0]`."""
     name = path_text(container) if container is not None else None
     entries = entries_of(display) or []

@@ -58,11 +58,15 @@ class ScalerUse:
 def scaler_uses(view: AmpView, *methods: str) -> Iterator[ScalerUse]:
     """The calls of scalers' methods in a file whose constructor is known."""
     for site in scaler_calls(view, *methods):
-        assert isinstance(site.node.func, ast.Attribute)
-        found = view.values.origins.of(site.node.func.value, site.function)
-        for origin in found.origins:
-            if is_torch_scaler(view, origin):
-                yield _use(view, site, origin)
+        yield from uses_in(view, site)
+
+
+def uses_in(view: AmpView, site: CallSite) -> Iterator[ScalerUse]:
+    """The constructors that the object of a call may come from, in whatever file, if of scalers."""
+    assert isinstance(site.node.func, ast.Attribute)
+    for origin in view.values.origins.of(site.node.func.value, site.function).origins:
+        if is_torch_scaler(view, origin):
+            yield _use(view, site, origin)
 
 
 def _use(view: AmpView, site: CallSite, built: Origin) -> ScalerUse:

@@ -12,12 +12,13 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from amplint.amp.names import CLIP_FUNCTIONS
 from amplint.amp.roles import Role, Roles
 from amplint.code.arguments import bind, signature
 from amplint.code.by_name import matching, read_by_name, written_by_name
 from amplint.code.module import Function, Module, walk
 from amplint.flow.call import callee_name
-from amplint.flow.facts import protocol_words
+from amplint.flow.facts import CLIP, protocol_words
 
 #: Methods of a participant that are protocol events, and the word of each.
 BOUND_EVENTS = {
@@ -88,6 +89,7 @@ class _Told:
         lambdas: name -> the lambdas that it is bound to, None for anything else.
         closures: names with the lambdas in what they are bound to, and the functions around these.
         events: names with what they may be if no method of a participant is meant.
+        clips: names that may be a function of torch that clips gradients.
     """
 
     direct: Mapping[str, set[str]]
@@ -95,6 +97,7 @@ class _Told:
     lambdas: Mapping[str, list[ast.Lambda | None]]
     closures: list[tuple[str, ast.Lambda, Function]]
     events: list[tuple[str, ast.Attribute, Function]]
+    clips: set[str]
 
 
 class _Collector:
@@ -113,6 +116,7 @@ class _Collector:
             name: {found for other in others for found in self._looked_up(other)}
             for name, others in told.direct.items()
         }
+        self.words = {name: {CLIP} for name in told.clips}
         for name, closure, function in told.closures:
             self._note_lambda(name, closure, function)
         for name, part, function in told.events:
@@ -182,6 +186,7 @@ class _Reader:
         self.lambdas: dict[str, list[ast.Lambda | None]] = {}
         self.closures: list[tuple[str, ast.Lambda, Function]] = []
         self.events: list[tuple[str, ast.Attribute, Function]] = []
+        self.clips: set[str] = set()
 
     def told(self) -> _Told:
         for function in self.module.functions:
@@ -190,7 +195,7 @@ class _Reader:
                     continue
                 for name, value in self._bindings(node):
                     self._note(name, value, function)
-        return _Told(self.direct, self.made, self.lambdas, self.closures, self.events)
+        return _Told(self.direct, self.made, self.lambdas, self.closures, self.events, self.clips)
 
     def _bindings(self, node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
         if isinstance(node, ast.Assign):
@@ -238,6 +243,8 @@ class _Reader:
         for maker in _makers(value):
             self.made.setdefault(name, set()).add(maker)
         for part in _parts(value):
+            if self.module.resolve(part) in CLIP_FUNCTIONS:
+                self.clips.add(name)
             if isinstance(part, ast.Attribute) and part.attr in BOUND_EVENTS:
                 self.events.append((name, part, function))
                 continue

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -96,7 +95,6 @@ class Calls:
             named=lambda value, place, state: named(value, place, state, self.events),
         )
         self.unfollowed: set[Function] = set()
-        self._loss_calls: dict[Function, frozenset[int]] = {}
 
     def call(self, node: ast.Call, state: State, frame: Frame) -> Valued:
         """Evaluate a call: receiver first, then arguments, then the call itself."""
@@ -352,6 +350,8 @@ class Calls:
             return self._any_of(value[1], call)
         if kind == "event":
             return self._bound_event(value[1], value[2], call)
+        if kind == "clip":
+            return self.events.clip(call)
         method = self.functions.find_method(value, "__call__")
         return self.functions.invoke(method, call, value) if method is not None else None
 
@@ -473,10 +473,7 @@ class Calls:
 
     def _computes_loss(self, call: Call) -> bool:
         """A call whose result is backwarded later is a forward, no protocol work."""
-        known = self._loss_calls.get(call.function)
-        if known is None:
-            known = self._loss_calls[call.function] = frozenset(_loss_calls(call.function))
-        return id(call.node) in known
+        return id(call.node) in call.function.once(_loss_calls)
 
     # -- operators, with, assignments ------------------------------------------------------------
 
@@ -580,7 +577,7 @@ def _effects(results: Valued | None) -> frozenset | None:
     return frozenset((frozenset(state.typestate.items()), value) for state, value in results)
 
 
-def _loss_calls(function: Function) -> Iterator[int]:
+def _loss_calls(function: Function) -> frozenset[int]:
     """Ids of calls whose result is later backwarded or scaled in the same function."""
     used: set[str] = set()
     assigned: list[tuple[set[str], int]] = []
@@ -592,7 +589,7 @@ def _loss_calls(function: Function) -> Iterator[int]:
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             targets = {name for target in node.targets for name in _identifiers(target)}
             assigned.append((targets, id(node.value)))
-    return (call for targets, call in assigned if targets & used)
+    return frozenset(call for targets, call in assigned if targets & used)
 
 
 def _identifiers(node: ast.expr) -> set[str]:

@@ -14,6 +14,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from amplint.amp.names import CLIP_FUNCTIONS
 from amplint.amp.roles import Role, Roles, build_roles, factory_role, roles_of
 from amplint.amp.value_roles import ValueRoles
 from amplint.code.arguments import parameters
@@ -39,7 +40,7 @@ from amplint.flow.facts import (
     reach_by_name,
 )
 from amplint.flow.slice import SUSPECT, Slice, Slicer, tested_around_events, tested_beside_events
-from amplint.flow.values import NONE, Value
+from amplint.flow.values import CLIPPER, NONE, Value
 from amplint.source.screen import mentions_amp
 from amplint.values.callables import Instance, Targets
 from amplint.values.objects import Objects
@@ -358,6 +359,8 @@ class Program:
 
         Only of files that can take part in the protocol.
         """
+        if function.module.resolve(expression) in CLIP_FUNCTIONS:
+            return CLIPPER
         found = self._project.named(expression, function)
         return _callable(found) if found is not None and self._partakes(found) else None
 

@@ -395,7 +395,7 @@ class ProtocolCalls:
         """A clip of gradients, unless its threshold is meant for scaled ones."""
         clipped = self._clipped(call)
         is_known = call.name not in CLAMPS or clipped is not None  # others may be of an image
-        if not is_known or self._threshold_is_harmless(call.node, call.function):
+        if not is_known or self._threshold_is_harmless(call):
             return [(call.state, None)]
         state = call.state.copy()
         only = self._still_scaled(state, self._optimizers_over(clipped, call.within(state)))
@@ -409,14 +409,15 @@ class ProtocolCalls:
         self.transitions.clip(state, site, only, known)
         return [(state, None)]
 
-    def _threshold_is_harmless(self, node: ast.Call, function: Function) -> bool:
+    def _threshold_is_harmless(self, call: Call) -> bool:
         """A threshold that mentions the scale is meant for scaled gradients; inf only measures."""
-        if any(SCALE_MENTION.search(word.arg or "") for word in node.keywords):
+        node, function, given = call.node, call.function, call.positional
+        if any(SCALE_MENTION.search(word) for word in call.named):
             return True
-        named = [word.value for word in node.keywords if word.arg in THRESHOLDS]
+        named = [value for word, value in call.named.items() if word in THRESHOLDS]
         # `optimizer.clip_grad_norm(threshold)` has no parameters before the threshold.
-        first = [word for word in node.args[:1] if "param" not in ast.unparse(word)]
-        thresholds = (*first, *node.args[1:2], *named)
+        first = [word for word in given[:1] if "param" not in ast.unparse(word)]
+        thresholds = (*first, *given[1:2], *named)
         values = self.reader.program.values
         same = (values.of(item, function).always(says_the_same) for item in thresholds)
         if callee_name(node) in CLAMPS and all(same):

@@ -21,6 +21,7 @@ A value is a small tuple whose first element names its kind, or None for "unknow
     ("copy", location, fields, class)  a copy of what is there, with other values in some fields
     ("unbound",)              nothing: on this path no assignment has run yet
     ("event", participant, name)    a method of a scaler or an optimizer, not called yet
+    ("clip",)                       a function of torch that clips gradients, not called yet
     ("partial", callee, bound)      arguments bound to one of these, as `Call.bound` has them
     ("choice", values)        one of these, nobody knows which: a table with an unknown key
     ("library", class, id)    an object of a training library's class, by its dotted name
@@ -42,6 +43,7 @@ NONE: Value = ("none",)
 ZERO: Value = ("const", 0)
 POSITIVE: Value = ("positive",)
 OPAQUE: Value = ("opaque",)
+CLIPPER: Value = ("clip",)
 FOREIGN: Value = ("foreign",)
 KEEPER: Value = ("keeper",)
 HOOK: Value = ("hook",)
@@ -56,7 +58,7 @@ HANDED = "<handed>"
 
 #: Kinds that can be called.
 CALLABLE_KINDS = frozenset(
-    {"function", "class", "method", "event", "partial", "instance", "choice"}
+    {"function", "class", "method", "event", "clip", "partial", "instance", "choice"}
 )
 #: Kinds that always take part in the merge key: they correlate with the typestate.
 KEYED_KINDS = frozenset({"scaled", "scaler", "opaque", "foreign", "keeper"})

@@ -124,9 +124,18 @@ def _looked_up(
     ]
     if OTHER_KEY not in keys:
         return _with_fallback(origins, places, rest, *here)
-    others = [Before(item, *here, Firmness.CHOICE) for item in rest[:1]]
+    # Where nothing is kept under the usual key, the given default is what usually comes out.
+    absent = (item.firmness for item in places if rest and _is_absent(origins, item))
+    firmness = max(absent, default=Firmness.CHOICE)
+    others = [Before(item, *here, firmness) for item in rest[:1]]
     others.append(Before(subject, *here, Firmness.CHOICE, part=Part(..., True, (key, function))))
     return Back((*places, *others), complete=bool(rest))
+
+
+def _is_absent(origins: Origins, place: Before) -> bool:
+    """Whether a container surely has nothing under a key."""
+    found = origins.behind(place, None)
+    return found.complete and not found.origins
 
 
 def _with_fallback(

@@ -63,12 +63,14 @@ No fix: where the dtype comes from is a decision (memory, a frozen base with flo
 
 ## Known limits
 Besides torch's own scalers, Accelerate's is known (`mixed_precision="fp16"`). Silent where adapters
-are used or something is frozen around the model (which parameters train is then not in sight), where
-the optimizer filters its parameters, for fused optimizers, which accept float16 gradients, and for a
-scaler whose `_unscale_grads_` the code replaces. An optimizer of the project's own counts where its
-constructor hands on what it is given. Where code out of sight builds the optimizer of the
-one module that it is given, nothing proves that it takes all parameters: a warning. A checkpoint that
-was saved in float16 and loaded without a dtype is not seen.
+are used or something is frozen around the model (which parameters train is then not in sight), and
+where the optimizer takes some of its parameters by name. Of those that ask for a gradient it is only
+sure where all parameters of the model were cast and nothing out of sight gets it afterwards. Silent
+for fused optimizers, which accept float16 gradients, and for a scaler whose `_unscale_grads_` the
+code replaces. An optimizer of the project's own counts where its constructor hands on what it is
+given. Where code out of sight builds the optimizer of the one module that it is given, nothing
+proves that it takes all parameters: a warning. A checkpoint that was saved in float16 and loaded
+without a dtype is not seen.
 
 ## References
 - PyTorch, Automatic Mixed Precision package: "Do not call half() on your model"
@@ -81,7 +83,8 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from amplint.amp import links
-from amplint.amp.halves import Half, halves_of
+from amplint.amp.halves import Half
+from amplint.amp.owned_halves import owned_halves
 from amplint.amp.ownership import Owned, is_fused, owned_modules
 from amplint.amp.passes import is_of_a_pass
 from amplint.amp.scaling import (
@@ -133,12 +136,11 @@ def _with_scaler(view: FileView) -> Iterator[tuple[CallSite, Owned, Half]]:
         if not use.site.node.args or unscales_otherwise(view, use.built):
             continue
         optimizer = use.site.node.args[0]
-        for owned in owned_modules(view, optimizer, use.site.function, unseen=True):
-            if not same_call(use.built, owned.optimizer):
-                continue
-            for half in _halves(view, use.site, owned):
-                if _scaled(view, use, owned, half):
-                    yield use.site, owned, half
+        every = owned_modules(view, optimizer, use.site.function, unseen=True)
+        beside = (owned for owned in every if same_call(use.built, owned.optimizer))
+        for owned, half in _halves(view, use.site, beside):
+            if _scaled(view, use, owned, half):
+                yield use.site, owned, half
 
 
 def _with_accelerator(view: FileView) -> Iterator[tuple[CallSite, Owned, Half]]:
@@ -146,17 +148,17 @@ def _with_accelerator(view: FileView) -> Iterator[tuple[CallSite, Owned, Half]]:
         assert isinstance(step.site.node.func, ast.Attribute)
         if unscales_otherwise(view, step.accelerator):
             continue
-        for owned in owned_modules(view, step.site.node.func.value, step.site.function):
-            for half in _halves(view, step.site, owned):
-                if _runs_in_float16(view, step, half):
-                    yield step.site, owned, half
+        every = owned_modules(view, step.site.node.func.value, step.site.function)
+        for owned, half in _halves(view, step.site, every):
+            if _runs_in_float16(view, step, half):
+                yield step.site, owned, half
 
 
-def _halves(view: FileView, site: CallSite, owned: Owned) -> list[Half]:
-    if owned.selected or is_fused(view, owned.optimizer):
-        return []
-    uses = [site.node, *(step.node for step in owned.optimizer.steps)]
-    return halves_of(view, owned.module, uses)
+def _halves(
+    view: FileView, site: CallSite, every: Iterable[Owned]
+) -> Iterator[tuple[Owned, Half]]:
+    plain = [owned for owned in every if not is_fused(view, owned.optimizer)]
+    return owned_halves(view, plain, site.node)
 
 
 def _runs_in_float16(view: FileView, step: AcceleratedStep, half: Half) -> bool:

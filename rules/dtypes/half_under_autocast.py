@@ -76,8 +76,9 @@ from collections.abc import Iterator
 
 from amplint.amp import links
 from amplint.amp.half_tensors import is_float16_autocast
-from amplint.amp.halves import cast_of, halves_of
+from amplint.amp.halves import cast_of
 from amplint.amp.names import AUTOCASTS
+from amplint.amp.owned_halves import owned_halves
 from amplint.amp.ownership import is_fused, owned_modules
 from amplint.amp.scaling import evaluates, without_gradient
 from amplint.code.expressions import last_name, path_text
@@ -222,22 +223,21 @@ def _weights(view: FileView) -> Iterator[Finding]:
         receiver = site.node.func.value
         if not view.roles.is_optimizer(receiver, site.function):
             continue
-        for owned in owned_modules(view, receiver, site.function):
-            if owned.selected or is_fused(view, owned.optimizer):
+        every = owned_modules(view, receiver, site.function)
+        plain = [owned for owned in every if not is_fused(view, owned.optimizer)]
+        for owned, half in owned_halves(view, plain, site.node):
+            anchor = half.first_in(view.module) or site.node
+            if half.firmness is Firmness.CHOICE or half.conditions or anchor in seen:
                 continue
-            for half in halves_of(view, owned.module, [site.node]):
-                anchor = half.first_in(view.module) or site.node
-                if half.firmness is Firmness.CHOICE or half.conditions or anchor in seen:
-                    continue
-                seen.add(anchor)
-                steps = (*half.steps, Step(site.node, site.function.module, "the step trains them"))
-                path = [view.step(step.node, step.module, step.words) for step in steps]
-                message = WEIGHTS.format(model=view.source_of(owned.module.expression))
-                rests = (
-                    links.receiver_optimizer(view, site.node, site.function),
-                    *links.half_parameters(view, owned, half),
-                )
-                steps_shown = tuple(dict.fromkeys(path))
-                yield view.finding(
-                    RULE, anchor, message, WEIGHTS_HELP, path=steps_shown, links=rests
-                )
+            seen.add(anchor)
+            steps = (*half.steps, Step(site.node, site.function.module, "the step trains them"))
+            path = [view.step(step.node, step.module, step.words) for step in steps]
+            message = WEIGHTS.format(model=view.source_of(owned.module.expression))
+            rests = (
+                links.receiver_optimizer(view, site.node, site.function),
+                *links.half_parameters(view, owned, half),
+            )
+            steps_shown = tuple(dict.fromkeys(path))
+            yield view.finding(
+                RULE, anchor, message, WEIGHTS_HELP, path=steps_shown, links=rests
+            )

@@ -72,7 +72,8 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
 from amplint.amp import links
-from amplint.amp.halves import Half, halves_of
+from amplint.amp.halves import Half
+from amplint.amp.owned_halves import owned_halves
 from amplint.amp.ownership import Owned, owned_modules
 from amplint.code.arguments import written_argument
 from amplint.code.dataflow import arguments, bindings_of
@@ -141,15 +142,14 @@ def _half(view: FileView, site: CallSite, rate: float) -> tuple[Owned, Half, str
     """The module in half precision that an optimizer owns, if its steps are too small for it."""
     if site.node.args and any(isinstance(item, ast.Dict) for item in ast.walk(site.node.args[0])):
         return None
-    for owned in owned_modules(view, site.node, site.function):
-        for dtype, largest in LARGEST_RATES.items():
-            if rate > largest or owned.selected:
-                continue
-            if dtype == "float16" and not _suits_float16(view, site):
-                continue
-            halves = halves_of(view, owned.module, wanted=dtype)
-            if halves:
-                return owned, max(halves, key=lambda half: half.firmness), dtype
+    every = list(owned_modules(view, site.node, site.function))
+    for dtype, largest in LARGEST_RATES.items():
+        if rate > largest or (dtype == "float16" and not _suits_float16(view, site)):
+            continue
+        found = [*owned_halves(view, every, site.node, dtype)]
+        if found:
+            owned, half = max(found, key=lambda item: item[1].firmness)
+            return owned, half, dtype
     return None
 
 

@@ -68,7 +68,8 @@ one the negation of the other, a test that fails wherever autocast's dtype is fl
 ask for the same value, or options in sight that somebody can set so that only autocast is on. Otherwise silent where that dtype is a variable, where the file builds
 several scalers, where a condition in the function tests the flag, and where what else the scaler
 needs is computed (it may ask for the device or the dtype, which decides about autocast, too). What
-somebody has to choose makes it `info`.
+somebody has to choose makes it `info`. A loss that is handed on as it is is followed to what scales it
+through three functions.
 
 ## References
 - PyTorch, Automatic Mixed Precision examples: "Typical Mixed Precision Training" (one `use_amp` for
@@ -80,28 +81,30 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 from amplint.amp import links, names
 from amplint.amp.choices import Way, choice_of
 from amplint.amp.roles import Role, ScalerConstruction
 from amplint.amp.scaler_calls import scaler_calls
-from amplint.amp.scaling import ScalerUse, scaler_uses
+from amplint.amp.scaling import ScalerUse, scaler_uses, uses_in
 from amplint.amp.switches import asked_for_its_switch
-from amplint.code.dataflow import arguments, constant_of, definitions
+from amplint.code.dataflow import arguments, bindings_of, constant_of, definitions
+from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Link, Severity, Standing
 from amplint.fixing.statements import code_of, is_known_at
 from amplint.fixing.verbs import Add, Repair, Write, unsafe
 from amplint.regions.callers import Callers
-from amplint.regions.plain_losses import results_of
+from amplint.regions.plain_losses import Results, results_of
 from amplint.regions.regions import Region
 from amplint.rule import Rule
 from amplint.values.assumptions import Assumptions
 from amplint.values.conditions import conditions_at
-from amplint.values.provenance import NO_DATA, Condition
+from amplint.values.provenance import NO_DATA, Activation, Condition, Firmness
 from amplint.values.values import Value
 from amplint.view import FileView
 
@@ -128,8 +131,25 @@ WIDER = "the scaler is on (`{scaler}`) where autocast is off (line {row}): it sc
 
 NEVER_TRUE = "`{scaler}` is never true: compare values of one type"
 
+#: Through so many functions a loss is followed to what scales it.
+_DEPTH = 2
 #: The parts of a switch, as text; each with its expression and the function that reads it.
 Conjuncts = dict[str, tuple[ast.expr, Function]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scaling:
+    """A scaler that gets what a region computes.
+
+    Args:
+        place: what is wrong: the constructor, the call that scales or hands the loss to the function
+            that does; the region where another file hands it on.
+        ways: the conditions behind the region under which that happens.
+    """
+
+    use: ScalerUse
+    place: ast.AST
+    ways: tuple[Condition, ...]
 
 
 def check(view: FileView) -> Iterator[Finding]:
@@ -216,11 +236,11 @@ def _by_values(view: FileView) -> Iterator[Finding]:
     """Scalers of losses of a region that a test switches off wherever its dtype is float16."""
     uses = [use for use in scaler_uses(view, "scale") if _is_switched(view, use)]
     callers = Callers(view.regions)
-    for region in view.regions.chosen(view.module) if uses else ():
+    for region in view.regions.chosen(view.module):
         for half in region.float16_by(view.values):
-            for use in uses:
-                if _scales(view, callers, region, use) and _is_off(view, use, region, half):
-                    yield _off_for_float16(view, use, region, half)
+            for scaling in _scalings(view, callers, region, uses):
+                if _is_off(view, scaling, region, half):
+                    yield _off_for_float16(view, scaling, region, half)
 
 
 def _is_switched(view: FileView, use: ScalerUse) -> bool:
@@ -237,17 +257,69 @@ def _is_switched(view: FileView, use: ScalerUse) -> bool:
     )
 
 
-def _scales(view: FileView, callers: Callers, region: Region, use: ScalerUse) -> bool:
-    """Whether a call scales what a region computes."""
-    given = arguments(use.site.node)
-    return bool(given) and any(
-        results.function is use.site.function and results.hold(given[0])
-        for results, _ in results_of(view, callers, region)
-    )
+def _scalings(
+    view: FileView, callers: Callers, region: Region, uses: list[ScalerUse]
+) -> Iterator[_Scaling]:
+    """What scales the results of a region: where they are computed, or in a function given them."""
+    for results, _ in results_of(view, callers, region):
+        for use in uses:
+            given = arguments(use.site.node)
+            if given and results.function is use.site.function and results.hold(given[0]):
+                ways = conditions_at(use.site.node, use.site.function, region.opened)
+                is_here = view.is_written and use.built.function.module is view.module
+                place = use.built.expression if is_here else use.site.node
+                yield _Scaling(use, place, tuple(ways))
+        if view.is_written:
+            yield from _handed_on(view, region, results)
 
 
-def _is_off(view: FileView, use: ScalerUse, region: Region, half: Value) -> bool:
+def _handed_on(view: FileView, region: Region, results: Results) -> Iterator[_Scaling]:
+    """The scalers of losses that one function computes and another scales: `runner.step(loss)`."""
+    function = results.function
+    for site in _calls_with(results.hold, function):
+        place = site.node if function.module is view.module else region.opened
+        before = tuple(conditions_at(site.node, function, region.opened))
+        for scale, ways in _scales_of(view, site, results.hold, _DEPTH):
+            for use in uses_in(view, scale):
+                if _is_switched(view, use):
+                    yield _Scaling(use, place, (*before, *ways))
+
+
+def _calls_with(holds: Callable[[ast.expr], bool], function: Function) -> Iterator[CallSite]:
+    """The calls in a function that are given a loss."""
+    for site in function.module.calls:
+        if site.function is function and site.node in layout_of(function):
+            if any(map(holds, arguments(site.node))):
+                yield site
+
+
+def _scales_of(
+    view: FileView, site: CallSite, holds: Callable[[ast.expr], bool], depth: int
+) -> Iterator[tuple[CallSite, tuple[Condition, ...]]]:
+    """The `scale` calls of a loss that a call hands over as it is, each with its conditions."""
+    callee = view.objects.targets(site.node, site.function).only
+    if callee is None or callee is site.function:
+        return
+    given = view.objects.bind(site.node, site.function, callee).given
+    for name in (name for name, item in given.items() if holds(item)):
+        if name in bindings_of(callee):
+            continue
+
+        def is_it(item: ast.expr, name: str = name) -> bool:
+            return path_text(item) == name
+
+        for inner in _calls_with(is_it, callee):
+            ways = tuple(conditions_at(inner.node, callee))
+            if inner.method == "scale" and isinstance(inner.node.func, ast.Attribute):
+                yield inner, ways
+            elif depth:
+                for scale, more in _scales_of(view, inner, is_it, depth - 1):
+                    yield scale, (*ways, *more)
+
+
+def _is_off(view: FileView, scaling: _Scaling, region: Region, half: Value) -> bool:
     """Whether the test of a scaler fails where a region is on and casts to float16."""
+    use = scaling.use
     assert use.enabled is not None and region.cast.dtype is not None
     dtype, function = region.cast.dtype
     facts = Assumptions.of(view.values, half.origin.conditions, exact=True)
@@ -256,18 +328,51 @@ def _is_off(view: FileView, use: ScalerUse, region: Region, half: Value) -> bool
         return False
     for item in region.entered_when:
         facts.learn(item.test, item.side, item.function)
-    if facts.holds(conditions_at(use.site.node, use.site.function, region.opened)) is not True:
+    if facts.holds(scaling.ways) is not True:
         return False
     if _is_never_true(view, use.enabled, use.switching):
         return True
-    return facts.decides(use.enabled, use.switching, use.built.activation) is False
+    if facts.decides(use.enabled, use.switching, use.built.activation) is False:
+        return True
+    return _is_off_by_default(view, use, region, half)
 
 
-def _off_for_float16(view: FileView, use: ScalerUse, region: Region, half: Value) -> Finding:
+def _is_off_by_default(view: FileView, use: ScalerUse, region: Region, half: Value) -> bool:
+    """Whether a region is on in float16, and its scaler off, unless somebody chooses otherwise."""
+    assert use.enabled is not None
+    if half.firmness is Firmness.CHOICE:
+        return False
+    if _by_default(view, use.enabled, use.switching, use.built.activation) != {False}:
+        return False
+    is_on = all(
+        _by_default(view, item.test, item.function) == {item.side} for item in region.entered_when
+    )
+    return is_on and all(_holds_by_default(view, item) for item in half.origin.conditions)
+
+
+def _by_default(
+    view: FileView, test: ast.expr, function: Function, activation: Activation | None = None
+) -> set[object]:
+    """How a test comes out unless somebody chooses; nothing where that is not in sight."""
+    possible = view.values.of(test, function, activation)
+    return {item.content for item in possible.by_default()}
+
+
+def _holds_by_default(view: FileView, condition: Condition) -> bool:
+    """Whether a test comes out so unless somebody chooses; of what class data is, nobody does."""
+    test = condition.test
+    if isinstance(test, ast.Call) and last_name(test.func) == "isinstance":
+        return True
+    return _by_default(view, test, condition.function) == {condition.side}
+
+
+def _off_for_float16(
+    view: FileView, scaling: _Scaling, region: Region, half: Value
+) -> Finding:
+    use = scaling.use
     assert use.enabled is not None and region.cast.dtype is not None
     assert isinstance(use.site.node.func, ast.Attribute)
-    is_here = view.is_written and use.built.function.module is view.module
-    place, ours = use.built.expression if is_here else use.site.node, use.enabled
+    place, ours = scaling.place, use.enabled
     dtype, scaler = view.source_of(region.cast.dtype[0]), view.source_of(ours)
     words = {"scaler": scaler, "row": str(region.opened.lineno)}
     if half.origin.expression is not region.cast.dtype[0]:

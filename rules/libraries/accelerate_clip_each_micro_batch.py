@@ -129,7 +129,7 @@ def check(view: FileView) -> Iterator[Finding]:
     if "accumulate" not in view.module.source or "ccelerat" not in view.module.source:
         return
     own = calls_on(view.objects, view.module, ACCELERATOR, "clip_grad_norm_", "clip_grad_value_")
-    plain = torch_clips(view.module)
+    plain = torch_clips(view)
     clips = [*((site, True) for site in own), *((site, False) for site in plain)]
     if not clips:
         return

@@ -80,7 +80,7 @@ from collections.abc import Iterator
 
 from amplint.amp import links, names
 from amplint.amp.accelerators import ACCELERATOR, half_precision, precisions_of
-from amplint.amp.clips import has_other_limit, torch_clips
+from amplint.amp.clips import clip_name, has_other_limit, torch_clips
 from amplint.amp.library_objects import calls_on
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
@@ -114,7 +114,7 @@ def check(view: FileView) -> Iterator[Finding]:
     """Report each clip of torch's that follows the backward of an accelerator."""
     if "ccelerat" not in view.module.source:
         return
-    clips = torch_clips(view.module)
+    clips = torch_clips(view)
     if not clips:
         return
     backwards = list(calls_on(view.objects, view.module, ACCELERATOR, "backward"))
@@ -135,7 +135,7 @@ def check(view: FileView) -> Iterator[Finding]:
                 "clip": view.source_of(clip.node.func),
                 "backward": view.source_of(backward.node.func),
                 "accelerator": view.source_of(accelerator),
-                "name": "clip_grad_value_" if "value" in clip.method else "clip_grad_norm_",
+                "name": "clip_grad_value_" if "value" in clip_name(view, clip) else "clip_grad_norm_",
             }
             message, help = MESSAGE.format_map(words), HELP.format_map(words)
             yield view.finding(RULE, clip.node, message, help, path=path, links=rests)

@@ -142,7 +142,7 @@ def check(view: FileView) -> Iterator[Finding]:
     """Report the clips of Lightning modules that come too early."""
     if "ightning" not in view.module.source:
         return
-    for clip in [*torch_clips(view.module), *_own_clips(view)]:
+    for clip in [*torch_clips(view), *_own_clips(view)]:
         owner = enclosing_class(clip.function)
         where = _scaled_by(clip)
         if owner is None or not where or not is_lightning_module(view, owner):

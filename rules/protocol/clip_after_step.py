@@ -114,7 +114,7 @@ HELP_NONE_YET = "move `{clip}` behind the backward{unscale}, and before the step
 def check(view: FileView) -> Iterator[Finding]:
     """Report the clips of gradients that are spent, and of those that are not there yet."""
     yield from report(view, RULE, MESSAGES, HELPS, _clip_before)
-    for clip in torch_clips(view.module):
+    for clip in torch_clips(view):
         if view.is_judged(clip.function) and not has_other_limit(view, clip):
             yield from _before_backward(view, clip)
 
@@ -178,7 +178,7 @@ def _idle(view: FileView, clip: CallSite) -> _Idle | None:
     if any(_makes_gradients(view, node, clip.function) for node in between):
         return None
     later = [call for call in calls if layout.reaches(behind[0], call)]
-    if {site.node for site in torch_clips(view.module)}.intersection(later):
+    if {site.node for site in torch_clips(view)}.intersection(later):
         return None
     steps = [call for call in later if stepped_optimizer(view.regions, Inside(call, clip.function))]
     return _Idle(zeros[-1], behind[0], steps[0]) if steps else None

@@ -72,7 +72,7 @@ move, where the function also steps elsewhere, and where something between reads
 ## Known limits
 With several optimizers a clip is reported only if none of their gradients can be unscaled, or where
 the code shows that one of them owns other modules than those that are. A clip whose threshold
-mentions the scale is taken to be right.
+mentions the scale is taken to be right. A clip that a factory in sight returns is not seen as one.
 
 ## References
 - PyTorch, Automatic Mixed Precision examples: "Gradient clipping"
@@ -143,16 +143,18 @@ def check(view: FileView) -> Iterator[Finding]:
 
 
 def _in_hooks(view: FileView) -> Iterator[Finding]:
-    """The clips of hooks on what a scaler's steps train; each once."""
-    hooks = list(clipping_hooks(view))
+    """The clips of hooks on what a scaler's steps train; each once, where this file shows it."""
+    steps = list(_steps(view))
+    hooks = list(clipping_hooks(view, around=view.is_written)) if steps else ()
     told: set[ast.AST] = set()
-    for use, owned in _steps(view) if hooks else ():
+    for use, owned in steps:
         for hook in hooks:
-            ways = ways_onto(view, hook, owned.module) if hook.clip not in told else ()
+            anchor = _anchor(view, use, hook)
+            ways = ways_onto(view, hook, owned.module) if anchor not in told else ()
             every = (_needed(view, use, way) for way in ways)
             needed = next((item for item in every if item is not None), None)
             if needed is not None:
-                told.add(hook.clip)
+                told.add(anchor)
                 yield _of_hook(view, use, owned, hook, needed)
 
 
@@ -218,7 +220,14 @@ def _of_hook(
         links.proved("damage", hook.clip, "limits scaled gradients"),
     )
     message, help = IN_A_HOOK.format_map(words), HELP_IN_A_HOOK.format_map(words)
-    return view.finding(RULE, hook.clip, message, help, path=path, links=rests)
+    anchor = _anchor(view, use, hook)
+    return view.finding(RULE, anchor, message, help, path=path, links=rests)
+
+
+def _anchor(view: FileView, use: ScalerUse, hook: ClippingHook) -> ast.AST:
+    """The clip, or the step that makes it wrong where another file registers the hook."""
+    is_here = hook.site.function.module is view.module
+    return hook.clip if is_here else use.site.node
 
 
 def _unscale_before(view: FileView, misuse: Misuse) -> Repair | None:

@@ -132,7 +132,7 @@ def check(view: FileView) -> Iterator[Finding]:
 
 
 def _raising_clips(view: FileView) -> Iterator[Finding]:
-    for clip in torch_clips(view.module):
+    for clip in torch_clips(view):
         unscaled = _unscaled_before(view, clip.node, clip.function)
         link = _asked_to_raise(view, clip)
         if unscaled is None or link is None or _is_caught(clip) or _runs_if_finite(view, clip):
