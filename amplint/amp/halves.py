@@ -383,9 +383,7 @@ def _cast_by_callee(view: AmpView, call: ast.Call, place: Origin, wanted: str) -
     return None
 
 
-def _recast(
-    view: AmpView, place: Origin, wanted: str, uses: Sequence[ast.AST] = ()
-) -> bool:
+def _recast(view: AmpView, place: Origin, wanted: str, uses: Sequence[ast.AST] = ()) -> bool:
     """Whether everything before this place is overwritten by a cast to another dtype."""
     node = place.expression
     cast = cast_of(view, node, place, wanted) if isinstance(node, ast.Call) else None

@@ -154,9 +154,7 @@ def _with_accelerator(view: FileView) -> Iterator[tuple[CallSite, Owned, Half]]:
                 yield step.site, owned, half
 
 
-def _halves(
-    view: FileView, site: CallSite, every: Iterable[Owned]
-) -> Iterator[tuple[Owned, Half]]:
+def _halves(view: FileView, site: CallSite, every: Iterable[Owned]) -> Iterator[tuple[Owned, Half]]:
     plain = [owned for owned in every if not is_fused(view, owned.optimizer)]
     return owned_halves(view, plain, site.node)
 

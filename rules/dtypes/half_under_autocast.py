@@ -238,6 +238,4 @@ def _weights(view: FileView) -> Iterator[Finding]:
                 *links.half_parameters(view, owned, half),
             )
             steps_shown = tuple(dict.fromkeys(path))
-            yield view.finding(
-                RULE, anchor, message, WEIGHTS_HELP, path=steps_shown, links=rests
-            )
+            yield view.finding(RULE, anchor, message, WEIGHTS_HELP, path=steps_shown, links=rests)

@@ -288,9 +288,9 @@ def _handed_on(view: FileView, region: Region, results: Results) -> Iterator[_Sc
 def _calls_with(holds: Callable[[ast.expr], bool], function: Function) -> Iterator[CallSite]:
     """The calls in a function that are given a loss."""
     for site in function.module.calls:
-        if site.function is function and site.node in layout_of(function):
-            if any(map(holds, arguments(site.node))):
-                yield site
+        is_here = site.function is function and site.node in layout_of(function)
+        if is_here and any(map(holds, arguments(site.node))):
+            yield site
 
 
 def _scales_of(
@@ -366,9 +366,7 @@ def _holds_by_default(view: FileView, condition: Condition) -> bool:
     return _by_default(view, test, condition.function) == {condition.side}
 
 
-def _off_for_float16(
-    view: FileView, scaling: _Scaling, region: Region, half: Value
-) -> Finding:
+def _off_for_float16(view: FileView, scaling: _Scaling, region: Region, half: Value) -> Finding:
     use = scaling.use
     assert use.enabled is not None and region.cast.dtype is not None
     assert isinstance(use.site.node.func, ast.Attribute)

@@ -135,7 +135,9 @@ def check(view: FileView) -> Iterator[Finding]:
                 "clip": view.source_of(clip.node.func),
                 "backward": view.source_of(backward.node.func),
                 "accelerator": view.source_of(accelerator),
-                "name": "clip_grad_value_" if "value" in clip_name(view, clip) else "clip_grad_norm_",
+                "name": "clip_grad_value_"
+                if "value" in clip_name(view, clip)
+                else "clip_grad_norm_",
             }
             message, help = MESSAGE.format_map(words), HELP.format_map(words)
             yield view.finding(RULE, clip.node, message, help, path=path, links=rests)
