@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from amplint.code.arguments import is_decorated, parameters
 from amplint.code.dataflow import Binding
 from amplint.code.expressions import is_none, last_name
 from amplint.code.module import Class, Function, Module
 
+#: Files that pytest collects tests from, or fixtures ("Conventions for Python test discovery").
+_TEST_FILE = re.compile(r"(?:test_[^/\\]*|[^/\\]*_test|conftest)\.py$")
 _MEMOISES = frozenset(("functools.cache", "functools.lru_cache"))
+
+
+def is_of_tests(function: Function) -> bool:
+    """Whether a function is a test, or stands in a file of tests: no user of the project runs it."""
+    return (
+        function.name.startswith("test")
+        or _TEST_FILE.match(re.split(r"[/\\]", function.module.filename)[-1]) is not None
+    )
 
 
 def class_fields(owner: Class) -> dict[str, list[Binding]]:

@@ -23,7 +23,7 @@ from amplint.code.dataflow import (
     scopes,
     values_read,
 )
-from amplint.code.definitions import class_fields, returned
+from amplint.code.definitions import class_fields, is_of_tests, returned
 from amplint.code.expressions import callee_of, last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Class, Function, Module, enclosing_class
@@ -270,6 +270,13 @@ class Objects:
                 if function in self.targets(site.node, site.function).functions:
                     yield site
 
+    def is_run_by_tests(self, function: Function, depth: int = 3) -> bool:
+        """Whether tests alone are seen to run a function, through at most so many calls."""
+        callers = self.calls_of(function)
+        if not callers or not depth:
+            return not callers and is_of_tests(function)
+        return all(self.is_run_by_tests(site.function, depth - 1) for site in callers)
+
     def may_have_other_callers(self, function: Function) -> bool:
         """Whether somebody may call it whose call `calls_of` does not list: it is a value, too."""
         if function not in self._is_open:
@@ -278,6 +285,8 @@ class Objects:
         return self._is_open[function]
 
     def _find_other_callers(self, function: Function) -> bool:
+        if self.is_run_by_tests(function):
+            return True  # a test of what users run
         name = function.name
         if name == "__init__" and function.owner is not None:
             name = function.owner.name

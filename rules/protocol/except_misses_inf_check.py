@@ -87,6 +87,7 @@ from collections.abc import Iterator
 from amplint.amp import links
 from amplint.amp.reached_calls import ScalerCall, calls_leading_to
 from amplint.code.dataflow import arguments
+from amplint.code.definitions import is_of_tests
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import LOOPS, Layout, layout_of
 from amplint.code.module import Function
@@ -228,7 +229,7 @@ def _mentions_inf_check(handler: ast.ExceptHandler) -> bool:
 
 def _goes_on(view: FileView, function: Function, handler: ast.ExceptHandler, scaler: str) -> bool:
     """Whether the handler lets the training loop continue with the same scaler state."""
-    if function.name.startswith("test"):
+    if is_of_tests(function):
         return False
     layout = layout_of(function)
     nodes = layout.inside(handler)

@@ -264,7 +264,7 @@ def _ending_behind(
 def _ending(view: FileView, node: ast.AST, function: Function) -> ast.AST | None:
     """The statement that ends the program where gradients are not finite."""
     if isinstance(node, ast.Assert):
-        if _is_test(view, function):
+        if view.objects.is_run_by_tests(function):
             return None
         return node if at_overflow(view, node.test, function) is False else None
     if not isinstance(node, ast.If):
@@ -277,17 +277,6 @@ def _ending(view: FileView, node: ast.AST, function: Function) -> ast.AST | None
         return None
     outcome = at_overflow(view, node.test, function)
     return None if outcome is None else endings[outcome]
-
-
-def _is_test(view: FileView, function: Function, depth: int = 3) -> bool:
-    """Whether only tests run a function: its assertions say what they expect.
-
-    A test is called `test…`, and by nobody: pytest, "Conventions for Python test discovery".
-    """
-    callers = view.objects.calls_of(function)
-    if not callers or not depth:
-        return not callers and function.name.startswith("test")
-    return all(_is_test(view, site.function, depth - 1) for site in callers)
 
 
 def _in_handler(function: Function, node: ast.AST) -> bool:

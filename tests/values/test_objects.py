@@ -290,3 +290,27 @@ def test_what_functions_store_in_objects(
     )
     found = objects.origins.of(read, ask)
     assert sorted(ast.unparse(item.expression) for item in found.origins) == values
+
+
+def test_what_only_tests_call_others_may_call_too(tmp_path: Path) -> None:
+    texts = {
+        "pyproject.toml": "",
+        "parts.py": "def shared(x): return x\ndef tested(x): return x\ndef helped(x): return x\n",
+        "run.py": "from parts import shared\nshared(1)\n",
+        "test_parts.py": (
+            "from parts import shared, tested, helped\n"
+            "def helper():\n    helped(2)\n"
+            "def test_all():\n    shared(2)\n    tested(3)\n    helper()\n"
+        ),
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    project, path = Project(), str(tmp_path / "parts.py")
+    module = project.add("parts.py", texts["parts.py"], ast.parse(texts["parts.py"]), path)
+    objects = Objects(project)
+    found = {
+        name: objects.origins.of(each.body[0].value, each).complete
+        for name in ("shared", "tested", "helped")
+        for each in [function(module, name)]
+    }
+    assert found == {"shared": True, "tested": False, "helped": False}
