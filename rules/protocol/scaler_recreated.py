@@ -155,7 +155,7 @@ def check(view: FileView) -> Iterator[Finding]:
             reach = Link("reach", _standing(view, built), built.function.name, "is run repeatedly")
             path = _path(view, built)
             scaler = links.participant(view, built.call, built.function, Role.SCALER, built.target)
-            rests = (reach, scaler, *plain, *_never_again(view, built))
+            rests = (reach, scaler, *plain, *_never_again(view, built), *_never_used(view, built))
             fix = _once(built)
             yield view.finding(RULE, built.call, message, help, path=path, links=rests, fix=fix)
 
@@ -218,6 +218,14 @@ def _never_again(view: FileView, built: BuiltScaler) -> Iterator[Link]:
         place = (site.node, site.function) if site is not None else place
     loops = (view.unreached.no_second_round(loop, place[1]) for loop in view.objects.loops(*place))
     yield from filter(None, loops)
+
+
+def _never_used(view: FileView, built: BuiltScaler) -> Iterator[Link]:
+    """That a scaler scales, where something raises before each place that does."""
+    calls = list(_own_calls(view, built, "scale"))
+    doubts = [view.unreached.doubt(call.node, call.function) for call in calls]
+    if doubts and all(doubts):
+        yield from filter(None, doubts[:1])
 
 
 def _path(view: FileView, built: BuiltScaler) -> tuple[PathStep, ...]:
