@@ -7,11 +7,11 @@ import math
 from dataclasses import dataclass
 
 from amplint.amp import names
-from amplint.amp.connected import connected_files
 from amplint.amp.view import AmpView
 from amplint.code.arguments import Passed, written
+from amplint.code.dataflow import arguments, bindings_of, names_in
 from amplint.code.expressions import last_name, path_text
-from amplint.code.module import CallSite, Function, Module
+from amplint.code.module import CallSite, Function
 from amplint.code.tree import walk
 from amplint.values.provenance import Activation, Firmness, Origin
 
@@ -75,23 +75,22 @@ def _clips(view: AmpView) -> dict[CallSite, _Bound | None]:
     found: dict[CallSite, _Bound | None] = {
         site: None for site in view.module.calls if site.dotted in names.CLIP_FUNCTIONS
     }
-    around = connected_files(view.objects.project, view.module).modules
-    if any(each.once(_keeps_clips) for each in (view.module, *around)):
-        others = (site for site in view.module.calls if site not in found and not site.dotted)
-        known = ((site, _bound(view, site)) for site in others)
-        found.update((site, bound) for site, bound in known if bound is not None)
+    others = (site for site in view.module.calls if site not in found and not site.dotted)
+    known = ((site, _bound(view, site)) for site in others if _is_given_parameters(site))
+    found.update((site, bound) for site, bound in known if bound is not None)
     return found
 
 
-def _keeps_clips(module: Module) -> bool:
-    """Whether a file has a clipping function as a value: it does not call it, or only binds it."""
-    if "clip_grad" not in module.source:
-        return False
-    called = {site.node.func for site in module.calls}
+def _is_given_parameters(site: CallSite) -> bool:
+    """Whether a call's arguments may be a model's parameters, by what its function binds them to."""
+    given = [*arguments(site.node)]
+    bound = bindings_of(site.function)
+    words = {name for each in given for name in names_in(each)}
+    known = [item.value for name in words for item in bound.get(name, ())]
     return any(
-        node not in called and module.resolve(node) in names.CLIP_FUNCTIONS
-        for node in module.nodes()
-        if isinstance(node, (ast.Name, ast.Attribute))
+        isinstance(node, ast.Attribute) and node.attr in names.PARAMETERS
+        for each in (*given, *filter(None, known))
+        for node in walk(each)
     )
 
 

@@ -64,8 +64,9 @@ def clipping_hooks(view: AmpView, *, around: bool) -> Iterator[ClippingHook]:
     Args:
         around: whether those of the files around it count, too.
     """
-    others = connected_files(view.objects.project, view.module).modules if around else ()
-    every = dict.fromkeys((view.module, *others))
+    project, every = view.objects.project, {view.module: None}
+    if around and any(any(project.mentioning(view.module, name)) for name in _REGISTERS):
+        every.update(dict.fromkeys(connected_files(project, view.module).modules))
     for site in (site for each in every if _WORD in each.source for site in each.calls):
         if site.method not in _REGISTERS or not isinstance(site.node.func, ast.Attribute):
             continue

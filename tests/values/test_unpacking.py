@@ -353,8 +353,11 @@ NOTHING = (
     (
         "what a hook gives instead",
         headless(
-            "found = pair(torch.ones(1, 2))\nfound.mean()",
-            behind="nn.modules.module.register_module_forward_hook(lambda m, i, o: torch.ones(1))",
+            "found = pair(torch.ones(1, 2))\nhook.remove()\nfound.mean()",
+            behind=(
+                "hook = nn.modules.module.register_module_forward_hook("
+                "lambda m, i, o: torch.ones(1))"
+            ),
         ),
         "",
     ),
