@@ -91,10 +91,13 @@ class Raising:
             if found is not None:
                 yield place, found
 
-    def never_ends(self, function: Function) -> Link | None:
+    def never_ends(self, function: Function, *, imports: bool = True) -> Link | None:
         """Why no call of a function comes to its end, or to a `return` of it.
 
         A loop that trains is taken to have a batch, as the paths of a training are (decision 6).
+
+        Args:
+            imports: whether an import counts that raises by what another file says.
         """
         layout = layout_of(function)
         if _runs_later(function):
@@ -103,7 +106,8 @@ class Raising:
         places = self.places(
             function,
             lambda node: (
-                _is_entered(layout.leaves_out(layout.statement(node)), layout)
+                (imports or not isinstance(node, (ast.Import, ast.ImportFrom)))
+                and _is_entered(layout.leaves_out(layout.statement(node)), layout)
                 and not any(layout.before(item, node) for item in returns)
             ),
         )
@@ -145,7 +149,7 @@ class Raising:
         for home in dict.fromkeys(homes):
             if home is None or home is here or self._has_namesakes(home):
                 continue
-            raised = self.never_ends(home.body)
+            raised = self.never_ends(home.body, imports=False)  # their files are not read
             if raised is not None:
                 return raised
         return None
