@@ -16,7 +16,6 @@ from amplint.flow.diagnosis import Verdict, cause_of
 from amplint.flow.events import Site
 from amplint.flow.state import EVERY, State
 from amplint.flow.witness import PlaceOf, build_witness, steps_of
-from amplint.levels import options
 from amplint.protocol import VIOLATIONS
 from amplint.rule import Misuse
 
@@ -63,14 +62,12 @@ class Found:
 
 
 def distinct(found: Iterable[Found]) -> list[Found]:
-    """One finding per defect: the first report of each cause, without options that need not be."""
+    """One finding per defect: the first report of each cause, one code per place."""
     kept: dict[tuple, Found] = {}
     for item in sorted(found, key=lambda item: (item.site.node.lineno, item.site.node.col_offset)):
         cause = cause_of(item.slug, item.site, item.state)
         # One `unscale_` is missing for each optimizer, however many clips wait for it.
-        key = (item.verdict.code, cause, _clipped(item))
-        if key not in kept or _needs_less(item, kept[key]):
-            kept[key] = item
+        kept.setdefault((item.verdict.code, cause, _clipped(item)), item)
     places: dict[int, Found] = {}
     for item in kept.values():
         other = places.get(id(item.site.node))
@@ -81,12 +78,6 @@ def distinct(found: Iterable[Found]) -> list[Found]:
         if cause_of(item.slug, item.site, item.state) not in defects:
             defects[id(item.site.node)] = item
     return list(defects.values())
-
-
-def _needs_less(item: Found, other: Found) -> bool:
-    """Whether a report shows the same at the same place of an entry, and fewer options have to be set."""
-    is_same = item.entry is other.entry and item.site.node is other.site.node
-    return is_same and len(options(item.links)) < len(options(other.links))
 
 
 def _clipped(item: Found) -> str:
