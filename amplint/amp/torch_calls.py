@@ -180,7 +180,12 @@ def refused(view: AmpView, call: ast.Call, function: Function) -> bool:
 def _gets_nothing(view: AmpView, call: ast.Call, function: Function) -> bool:
     """Whether a call passes None where a tensor has to be: what a function gives without `return`."""
     first = call.args[0] if call.args else None
-    return first is not None and Unpacking(view.objects).is_nothing(first, function)
+    return first is not None and view.once(_unpacking).is_nothing(first, function)
+
+
+def _unpacking(view: AmpView) -> Unpacking:
+    """One for all calls of a file: it keeps what it has found out."""
+    return Unpacking(view.objects)
 
 
 def _is_odd(call: ast.Call) -> bool:

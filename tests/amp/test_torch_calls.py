@@ -68,5 +68,5 @@ def test_torch_takes_no_more_than_a_row_says(dotted: str) -> None:
 def test_a_function_of_torch_takes_a_tensor_and_not_none(dotted: str) -> None:
     function = pkgutil.resolve_name(dotted)
     more = "target" in _parameters(FUNCTIONS[dotted])
-    with pytest.raises((TypeError, AttributeError, ValueError, NotImplementedError)):
+    with pytest.raises((TypeError, AttributeError)):
         function(None, torch.zeros(1)) if more else function(None)
