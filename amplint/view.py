@@ -85,7 +85,7 @@ class FileView(AmpView):
         return tuple(
             sorted(
                 item.qualname if item.module is here else f"{item.module.filename}:{item.qualname}"
-                for item in (self.program.unfinished if "_followed" in vars(self) else ())
+                for item in (self.program.work.unfinished if "_followed" in vars(self) else ())
             )
         )
 

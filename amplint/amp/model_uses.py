@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from amplint.amp.halves import cast_of
+from amplint.amp.casts import cast_of
 from amplint.amp.scaling import without_gradient
 from amplint.amp.view import AmpView
 from amplint.code.dataflow import arguments, bindings_of, parameters

@@ -11,7 +11,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from amplint.amp.halves import Half, cast_of, halves_of
+from amplint.amp.casts import cast_of
+from amplint.amp.halves import Half, halves_of
 from amplint.amp.model_uses import Use, uses_of
 from amplint.amp.ownership import Owned
 from amplint.amp.parameter_loops import turn_of

@@ -6,7 +6,11 @@ file ends at the same place on any machine, with any number of jobs and in any o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
+
+from amplint.code.module import Function
 
 #: So many visits may be spent for one checked file: on its own functions, on those of other
 #: files that they call, and on the callers and subclasses that are asked about a finding.
@@ -76,3 +80,38 @@ class Budget:
     def is_spent(self) -> bool:
         """Whether the file's work ended before its end."""
         return self.spent > self._limit
+
+
+class Work:
+    """What following one checked file has cost, and what was left half-way for that.
+
+    Args:
+        visits: how many there are.
+
+    Attributes:
+        budget: what the checked file may still cost.
+        unfinished: functions that were begun, and were not followed to their end.
+        cuts: how often that happened, or an answer rested on it.
+        endless: functions without events that were too large for one entry: no other begins them.
+    """
+
+    def __init__(self, visits: int) -> None:
+        self.budget = Budget(visits)
+        self._apart = Budget(AGAIN_LIMIT)
+        self.unfinished: set[Function] = set()
+        self.cuts = 0
+        self.endless: set[Function] = set()
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """A context with the budget of what is followed again: it takes none from the rest."""
+        kept, self.budget = self.budget, self._apart
+        try:
+            yield
+        finally:
+            self.budget = kept
+
+    def leave(self, function: Function) -> None:
+        """Note that a function is left half-way: silence about the rest means nothing."""
+        self.unfinished.add(function)
+        self.cuts += 1

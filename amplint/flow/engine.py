@@ -150,7 +150,7 @@ class _Engine:
         found += self._judge_inherited()
         found += self._judge_split_classes()
         found = [item for item in found if self._is_wanted(item)]
-        unfinished = frozenset(self.program.unfinished)  # more states would end there, too
+        unfinished = frozenset(self.program.work.unfinished)  # more states would end there, too
         found = list(feasible(found, unfinished, self._attempt_apart))
         found = [item for item in found if not item.elsewhere or self._is_made_here(item)]
         found = [kept for item in found if (kept := self._as_callers_have_it(item)) is not None]
@@ -162,7 +162,7 @@ class _Engine:
     ) -> list[Found] | None:
         """Where a finding is found from states that are told apart; None if that does not end."""
         try:
-            with self.program.beside():
+            with self.program.work.beside():
                 return self._attempt(about.entry, entries, crowded, about=about)[0]
         except BudgetExceeded:
             return None
@@ -210,7 +210,7 @@ class _Engine:
         What only some of them do wrong is their defect, and is reported in their files.
         """
         if only_repeats(function, self.unit, self.program, self._half_entered):
-            self.program.leave(function)
+            self.program.work.leave(function)
             return []
         heirs = completing(function, self.program)
         if not heirs:
@@ -287,11 +287,11 @@ class _Engine:
     def _ask(self, known: dict[Key, Followed], key: Key, ask: Callable[[], Answer]) -> Followed:
         """What `ask` finds; asked once, and what rests on half an answer is half of one."""
         if key in known:
-            self.program.cuts += not known[key].complete
+            self.program.work.cuts += not known[key].complete
             return known[key]
-        cuts = self.program.cuts
+        cuts = self.program.work.cuts
         found, called = ask()
-        known[key] = Followed(tuple(found), called, complete=self.program.cuts == cuts)
+        known[key] = Followed(tuple(found), called, complete=self.program.work.cuts == cuts)
         return known[key]
 
     def _subclasses_refute(self, item: Found) -> bool:
@@ -459,7 +459,7 @@ class _Engine:
             if is_focused(entries):
                 raise  # the run before came to its end, and stands
             # What was found until here stands; silence about the rest means nothing.
-            self.program.leave(function)
+            self.program.work.leave(function)
             self._half_entered |= interpreter.calls.functions.inlined
         except SeveralOptimizers:
             pass  # it is followed again

@@ -200,7 +200,7 @@ class Entries:
         try:
             outcome = interpreter.run(frame, states)
         except BudgetExceeded:
-            self.program.leave(constructor)
+            self.program.work.leave(constructor)
             return []
         self.owned |= interpreter.calls.events.parameters
         return self._left(outcome, owner, constructor, place)
@@ -235,7 +235,7 @@ class Entries:
         try:
             outcome = interpreter.run(Frame(setter, active=(setter,)), states)
         except BudgetExceeded:
-            self.program.leave(setter)
+            self.program.work.leave(setter)
             return made
         return self._left(outcome, owner, setter, owner.label) or made
 

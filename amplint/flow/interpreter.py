@@ -110,7 +110,7 @@ class Interpreter(Assignments):
         """The states that a function returns with; None if it has no events and is too large."""
         if self._beside or self.program.facts(frame.function).interesting:
             return self._left(self.run(frame, [state]))
-        if frame.function in self.program.endless:
+        if frame.function in self.program.work.endless:
             return None
         before = self._visits_beside
         self._beside = True
@@ -118,7 +118,7 @@ class Interpreter(Assignments):
             return self._left(self.run(frame, [state]))
         except BesideBudgetExceeded:
             if self._visits_beside - before > BESIDE_LIMIT // 2:
-                self.program.endless.add(frame.function)
+                self.program.work.endless.add(frame.function)
             return None  # as if nobody knew the function
         finally:
             self._beside = False
@@ -167,7 +167,7 @@ class Interpreter(Assignments):
 
     def _spend(self, cost: Cost) -> None:
         self.visits += cost.visits
-        self.program.budget.spend(cost.visits)
+        self.program.work.budget.spend(cost.visits)
         if self.visits > VISIT_LIMIT:
             raise BudgetExceeded
         self._visits_beside += cost.beside

@@ -11,7 +11,6 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from amplint.amp.names import CLIP_FUNCTIONS
@@ -28,7 +27,7 @@ from amplint.code.registries import Request
 from amplint.code.tables import Table
 from amplint.code.tree import NESTED
 from amplint.flow.aliases import NO_ALIASES, Aliases, find_aliases
-from amplint.flow.budget import AGAIN_LIMIT, FILE_LIMIT, Budget
+from amplint.flow.budget import FILE_LIMIT, Work
 from amplint.flow.call import callee_name, given_to
 from amplint.flow.facts import (
     SCALER_METHODS,
@@ -85,10 +84,7 @@ class Program:
         visits: what the analysis may cost; of a checked file `budget.limit_of` says it.
 
     Attributes:
-        budget: what the checked file may still cost.
-        unfinished: functions that were begun, and were not followed to their end.
-        cuts: how often that happened, or an answer rested on it.
-        endless: functions without events that were too large for one entry: no other begins them.
+        work: what the checked file may still cost, and what was left for that.
     """
 
     def __init__(
@@ -98,11 +94,7 @@ class Program:
         values: Values | None = None,
         visits: int = FILE_LIMIT,
     ) -> None:
-        self.budget = Budget(visits)
-        self._apart = Budget(AGAIN_LIMIT)
-        self.unfinished: set[Function] = set()
-        self.cuts = 0
-        self.endless: set[Function] = set()
+        self.work = Work(visits)
         self._project = project or Project()
         self.objects = objects or Objects(self._project)
         self.values = values or Values(self.objects)
@@ -121,20 +113,6 @@ class Program:
         self._deciding: set[str] = set()
         self._handed: set[str] = set()
         self._models: set[str] = set()
-
-    @contextmanager
-    def beside(self) -> Iterator[None]:
-        """A context with the budget of what is followed again: it takes none from the rest."""
-        kept, self.budget = self.budget, self._apart
-        try:
-            yield
-        finally:
-            self.budget = kept
-
-    def leave(self, function: Function) -> None:
-        """Note that a function is left half-way: silence about the rest means nothing."""
-        self.unfinished.add(function)
-        self.cuts += 1
 
     def _note_tests(self, roles: Roles) -> None:
         self._tested |= tested_beside_events(roles)

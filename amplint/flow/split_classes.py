@@ -49,7 +49,7 @@ def _scaled_by_returns(
         try:
             outcome = interpreter.run(Frame(method, active=(method,)), entries.states(method))
         except BudgetExceeded:
-            program.leave(method)
+            program.work.leave(method)
             continue
         scalers |= {
             value[1]

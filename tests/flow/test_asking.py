@@ -69,7 +69,7 @@ def test_half_an_answer_shows_what_it_holds(
     """The caller is cut before its end: what is found by then was seen in part, and no more is said."""
     view = look(tmp_path, main=CALLER.format(unscales=unscales))
     codes(view)
-    monkeypatch.setattr(budget, "FILE_LIMIT", view.program.budget.spent - 1)
+    monkeypatch.setattr(budget, "FILE_LIMIT", view.program.work.budget.spent - 1)
     cut = look(tmp_path, main=CALLER.format(unscales=unscales))
     assert codes(cut) == expected
     claims = [
@@ -94,4 +94,4 @@ def test_what_does_not_lead_to_the_function_is_not_followed(tmp_path: Path) -> N
     codes(alone)
     beside = look(tmp_path, main=caller + APART)
     assert codes(beside) == []
-    assert beside.program.budget.spent == alone.program.budget.spent
+    assert beside.program.work.budget.spent == alone.program.work.budget.spent

@@ -151,7 +151,7 @@ def test_all_functions_of_a_file_share_one_budget(monkeypatch: pytest.MonkeyPatc
     view = view_of("train.py", source, ast.parse(source))
     assert view.flow_misuses == ()
     assert view.unfinished == ()
-    monkeypatch.setattr(budget, "FILE_LIMIT", view.program.budget.spent // 2)
+    monkeypatch.setattr(budget, "FILE_LIMIT", view.program.work.budget.spent // 2)
     view = view_of("train.py", source, ast.parse(source))
     assert view.flow_misuses == ()
     assert view.unfinished == ("fit_2", "fit_3")
@@ -174,5 +174,5 @@ def test_a_large_data_set_is_begun_by_one_entry_of_a_file() -> None:
     for source in (program, program + TRAIN.replace("def train", "def fit")):
         view = view_of("train.py", source, ast.parse(source))
         assert {misuse.code for misuse in view.flow_misuses} == {"AMP104"}
-        spent.append(view.program.budget.spent)
+        spent.append(view.program.work.budget.spent)
     assert BESIDE_LIMIT < spent[0] < spent[1] < spent[0] + BESIDE_LIMIT // 2
