@@ -20,7 +20,7 @@ z3 = pytest.importorskip("z3")
 NOTHING, EMPTY, FP16, BF16, OTHER, FALSY = range(6)
 CODES = {"fp16": FP16, "bf16": BF16}
 COUNTS, WORDS, FLAGS = ("n", "k"), ("mode", "x"), ("flag", "cfg.amp")
-ROWS = budget(2_000, 10_000)
+ROWS = budget(1_000, 10_000)
 
 
 class Judge:

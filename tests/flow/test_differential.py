@@ -163,15 +163,15 @@ def test_every_short_word() -> None:
 
 
 def test_longer_words() -> None:
-    for word in random_words(budget(400, 1500)):
+    for word in random_words(budget(200, 1500)):
         _agreed(word)
 
 
 # -- many paths: whole programs ------------------------------------------------------------------
 
 AUTHORS = (Author, Pairs)
-PROGRAMS = budget(25, 50)
-MUTANTS = budget(80, 200)
+PROGRAMS = budget(12, 50)
+MUTANTS = budget(40, 200)
 
 #: Crashes that a broken program may meet while amplint is silent, and why.
 SILENT_STOPS = {

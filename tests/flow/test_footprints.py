@@ -16,13 +16,13 @@ from tests.fixtures_runner import FIXTURES
 LONG = frozenset(
     ("gradient_norm_in_utils", "own_grad_scaler", "order_split_over_files", "26_indirection")
 )
-#: Programs whose protocol is spread over functions, each folder a project of its own: every eighth.
+#: Programs whose protocol is spread over functions, each folder a project of its own: every sixteenth.
 PROJECTS = sorted(
     path
     for group in ("projects", "incidents", "silent")
     for path in (FIXTURES / group).iterdir()
     if path.is_dir() and path.name not in LONG
-)[:: budget(8, 1)]
+)[:: budget(16, 1)]
 
 HELPER = """
 import torch

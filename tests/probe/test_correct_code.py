@@ -52,7 +52,7 @@ def corpus() -> ModuleType:
 @pytest.mark.parametrize("name", FOOLED)
 def test_nothing_is_confirmed(corpus: ModuleType, worker: Worker, name: str) -> None:
     path = FIXTURES / name
-    asked = corpus.ask(corpus.Job(path, str(path.parent)), worker, 4, 30.0, insist=budget(40, 150))
+    asked = corpus.ask(corpus.Job(path, str(path.parent)), worker, 4, 30.0, insist=budget(16, 150))
     assert asked is not None
     assert asked.runs > 0
     assert asked.confirmed == ()
