@@ -17,10 +17,12 @@ _MEMOISES = frozenset(("functools.cache", "functools.lru_cache"))
 
 def is_of_tests(function: Function) -> bool:
     """Whether a function is a test, or stands in a file of tests: no user of the project runs it."""
-    return (
-        function.name.startswith("test")
-        or _TEST_FILE.match(re.split(r"[/\\]", function.module.filename)[-1]) is not None
-    )
+    return function.name.startswith("test") or is_test_file(function.module.filename)
+
+
+def is_test_file(filename: str) -> bool:
+    """Whether pytest takes a file for tests, or fixtures of tests."""
+    return _TEST_FILE.match(re.split(r"[/\\]", filename)[-1]) is not None
 
 
 def class_fields(owner: Class) -> dict[str, list[Binding]]:

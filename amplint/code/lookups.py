@@ -82,6 +82,11 @@ class Lookups:
         """Whether files below a folder are searched at all: not where there are too many."""
         return bool(self._ask("listed", root))
 
+    def notebooks(self, root: str) -> list[str]:
+        """The notebooks below a folder, sorted."""
+        found = self._ask("notebooks", root)
+        return found if isinstance(found, list) else []
+
     def read(self, path: str, limit: int = MAX_FILE_SIZE) -> bytes:
         """The bytes of a file.
 
@@ -170,6 +175,10 @@ def _is_listed(root: str) -> bool:
     return bool(listing(root).paths)
 
 
+def _notebooks(root: str) -> list[str]:
+    return list(listing(root).notebooks)
+
+
 #: Where projects state their requirements, relative to a folder.
 _REQUIREMENTS = (
     *("pyproject.toml", "setup.cfg", "setup.py", "*requirements*.txt", "requirements/*.txt"),
@@ -189,5 +198,6 @@ _QUESTIONS: Mapping[str, Callable[..., Answer]] = {
     "content": _content,
     FILES: _files,
     "listed": _is_listed,
+    "notebooks": _notebooks,
     "requirements": _requirements,
 }

@@ -12,6 +12,7 @@ import re
 import sys
 from collections import deque
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 
 from amplint.code.filepaths import added_folders
@@ -345,6 +346,18 @@ class Project:
         path = self._paths.get(module, "")
         root = path and (self._root or self._project_root(os.path.dirname(path)))
         return not root or self.lookups.lists(root)
+
+    def is_in_notebooks(self, module: Module, names: AbstractSet[str]) -> bool:
+        """Whether a notebook of a module's project holds one of the names, or cannot be read."""
+        path = self._paths.get(module, "")
+        root = path and (self._root or self._project_root(os.path.dirname(path)))
+        words = "|".join(map(re.escape, sorted(names))).encode("utf-8", "replace")
+        one = re.compile(rb"\b(?:" + words + rb")\b")
+        try:
+            texts = map(self.lookups.read, self.lookups.notebooks(root) if root else ())
+            return any(one.search(text) for text in texts)
+        except UnreadableFile:
+            return True
 
     def is_imported_from(self, module: Module, name: str) -> bool:
         """Whether another file of the project gets a name from a module."""

@@ -61,18 +61,21 @@ class Listing:
             sizes and times tell; "" where they cannot tell yet.
         states: of the files, by path; each changes with the content of its file. Files of
             which sizes and times cannot tell it yet have none.
+        notebooks: paths of the notebooks below the folder, sorted.
     """
 
     paths: tuple[str, ...]
     stamp: str
     states: Mapping[str, str] = field(default_factory=dict)
+    notebooks: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=4)
 def listing(root: str) -> Listing:
     """List the files below a folder, or remember them."""
     now = time.time_ns()
-    known = {path: _state(path, now) for path in _python_files(os.path.realpath(root))}
+    paths, notebooks = _python_files(os.path.realpath(root))
+    known = {path: _state(path, now) for path in paths}
     found = {os.path.realpath(path) if state is None else path for path, state in known.items()}
     states = {path: known.get(path) or _state(path, now) or "" for path in sorted(found)}
     digest = hashlib.sha256()
@@ -80,7 +83,7 @@ def listing(root: str) -> Listing:
         digest.update(os.fsencode(path) + b"\0%s\n" % state.encode())
     lasting = {path: state for path, state in states.items() if state}
     stamp = digest.hexdigest() if len(lasting) == len(states) else ""
-    return Listing(tuple(states), stamp, lasting)
+    return Listing(tuple(states), stamp, lasting, tuple(sorted(notebooks)))
 
 
 def _state(path: str, now: int) -> str | None:
@@ -100,14 +103,17 @@ def _state(path: str, now: int) -> str | None:
     return f"{known.st_ino} {known.st_size} {known.st_mtime_ns} {known.st_ctime_ns}"
 
 
-def _python_files(root: str) -> list[str]:
+def _python_files(root: str) -> tuple[list[str], list[str]]:
+    """The Python files below a folder, none if there are too many, and the notebooks."""
     found: list[str] = []
+    notebooks: list[str] = []
     for folder, names, inner in os.walk(root):
         names[:] = [name for name in names if not name.startswith(".") and name not in _SKIPPED]
         found += [os.path.join(folder, name) for name in inner if name.endswith(".py")]
+        notebooks += [os.path.join(folder, name) for name in inner if name.endswith(".ipynb")]
         if len(found) > _SEARCH_LIMIT:
-            return []
-    return found
+            return [], notebooks
+    return found, notebooks
 
 
 class Texts:

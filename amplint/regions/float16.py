@@ -7,7 +7,6 @@ there and the way between them is not in sight, it may: that is less than a proo
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,17 +15,14 @@ from amplint.amp.half_tensors import HalfReading, Place, Source, is_float16_auto
 from amplint.amp.links import chosen
 from amplint.amp.scaling import evaluates
 from amplint.amp.view import AmpView
+from amplint.code.definitions import is_test_file
 from amplint.code.expressions import last_name
-from amplint.code.module import Class, Function, Module, enclosing_class
+from amplint.code.module import Class, Function, enclosing_class
 from amplint.findings import Link, Standing
 from amplint.regions.callers import Callers, way_chosen
 from amplint.regions.regions import Inside, Region, Regions, Trail, call_words
 from amplint.values.callables import KEEPING, PROPERTIES
 from amplint.values.provenance import Condition, Step
-
-#: Files that name a class, beyond which nobody is looked for who builds it.
-_FILE_LIMIT = 40
-_TESTS = re.compile(r"(?:^|/)tests?(?:/|_)")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,42 +176,22 @@ def _is_built(view: AmpView, owner: Class, seen: set[Class]) -> bool:
     """
     seen.add(owner)
     family = {owner, *view.objects.subclasses(owner)}
-    if any(item.node.decorator_list for item in family):
-        return True  # a registry may build it
     for name in dict.fromkeys(item.name for item in family):
-        naming = [owner.module, *view.project.mentioning(owner.module, name)][:_FILE_LIMIT]
-        for module in naming:
-            for function in _readers(module, name):
-                around = enclosing_class(function)
-                if around in family or around in seen:
-                    continue
-                if around is None or not view.objects.is_module(around):
-                    return True
-                if _is_built(view, around, seen):
-                    return True
+        for module, holder in view.objects.mentions.holders(name, owner.module):
+            around = module.classes.get(holder)
+            if around in family or around in seen:
+                continue
+            if around is None or not view.objects.is_module(around):
+                return True
+            if _is_built(view, around, seen):
+                return True
     return False
-
-
-def _readers(module: Module, name: str) -> Iterator[Function]:
-    """The functions of a file that name a class other than to import it or derive from it."""
-    if _TESTS.search(module.filename):
-        return
-    for function in (module.body, *module.functions):
-        bases = {
-            base for node in function.nodes if isinstance(node, ast.ClassDef) for base in node.bases
-        }
-        if any(
-            last_name(node) == name and isinstance(node.ctx, ast.Load) and node not in bases
-            for node in function.nodes
-            if isinstance(node, (ast.Name, ast.Attribute))
-        ):
-            yield function
 
 
 def _open_region(view: AmpView, regions: Regions) -> Region | None:
     """A float16 region of a training step in the project that runs something out of sight."""
     for module in (view.module, *view.project.mentioning(view.module, "autocast")):
-        if "backward" not in module.source or _TESTS.search(module.filename):
+        if "backward" not in module.source or is_test_file(module.filename):
             continue
         for region in regions.opened(module):
             if evaluates(region.function):

@@ -26,6 +26,7 @@ from amplint.code.dataflow import (
 from amplint.code.definitions import class_fields, is_of_tests, returned
 from amplint.code.expressions import callee_of, last_name, path_text
 from amplint.code.layout import layout_of
+from amplint.code.mentions import Mentions
 from amplint.code.module import CallSite, Class, Function, Module, enclosing_class
 from amplint.code.project import Project
 from amplint.values.callables import Kinds, Targets, classes_called, classes_in
@@ -69,6 +70,7 @@ class Objects:
 
     def __init__(self, project: Project) -> None:
         self.project = project
+        self.mentions = Mentions(project)
         self._origins: Origins | None = None
         self._ancestries = Ancestries(self._base)
         self._heirs: dict[Module, dict[Class, list[Class]]] = {}

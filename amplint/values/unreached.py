@@ -135,7 +135,7 @@ class Unreached:
         return doubts[0] if all(doubts) else None
 
     def _uncallable(self, function: Function) -> Link | None:
-        """Why nobody calls a function: its own file does not, and no other names that file."""
+        """Why nobody calls a function: its file does not, and no other names the file or the function."""
         module = function.module
         stem = self.raising.stem_of(module)
         if not stem or function is module.body or not self.objects.project.is_searched(module):
@@ -147,7 +147,10 @@ class Unreached:
         if not stem.isidentifier():
             mentioned = self.objects.project.mentioning(module, stem)
             return None if any(mentioned) else doubt(name, "is called by somebody")
-        if not module.once(is_script) or any(self.objects.project.mentioning(module, stem, name)):
+        if not module.once(is_script):
+            unused = self.objects.mentions.is_unused(name, module)
+            return doubt(name, "is called by somebody") if unused else None
+        if any(self.objects.project.mentioning(module, stem, name)):
             return None
         # Of a script that somebody edits between its runs, a function may be the one of another day.
         return Link("reach", Standing.OPEN, name, "is called by somebody")

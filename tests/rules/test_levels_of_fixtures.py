@@ -34,6 +34,7 @@ LEVELS = {
     ("AMP502/bad_asks_its_input.py", "AMP502"): {12: "info", 18: "error"},
     ("AMP503/bad_asks_its_input.py", "AMP503"): {10: "info", 13: "error"},
     ("AMP116/bad_window_of_the_data.py", "AMP116"): {14: "info"},
+    ("AMP107/bad_class_that_nobody_builds", "AMP107"): {30: "info", 39: "warning"},
     ("AMP209/bad_scale_where_it_is_on.py", "AMP209"): {12: "info", 16: "error", 20: "error"},
     ("AMP106/bad_step_of_what_may_be_none.py", "AMP106"): {21: "error", 32: "info"},
     ("AMP106/bad_none_by_an_earlier_test.py", "AMP106"): {23: "info"},
