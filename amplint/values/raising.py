@@ -23,7 +23,7 @@ from amplint.findings import Link, Standing
 from amplint.values.attributes import Attributes, is_changed_unseen
 from amplint.values.namespaces import Namespaces
 from amplint.values.objects import Objects
-from amplint.values.provenance import Activation, Firmness
+from amplint.values.provenance import CALL_DEPTH, Activation, Firmness
 from amplint.values.unpacking import Unpacking
 from amplint.values.values import Values
 
@@ -291,12 +291,14 @@ class Raising:
             return None
         return doubt("super().__init__()", "is called before")
 
-    def _over_a_number(self, node: ast.For, function: Function) -> Link | None:
+    def _over_a_number(
+        self, node: ast.For, function: Function, inside: Activation | None = None
+    ) -> Link | None:
         """Why `for batch in len(loader)` raises: a number has no elements."""
         over = node.iter
         if isinstance(over, ast.Call):
             return doubt(ast.unparse(over), "has elements") if _counts(over, function) else None
-        possible = self.values.of(over, function)
+        possible = self.values.of(over, function, inside)
         is_number = possible.always(lambda value: type(value) in (int, float))
         if not is_number or any(v.firmness is not Firmness.FIXED for v in possible.values):
             return None
@@ -327,22 +329,25 @@ class Raising:
             if self.refuses(call, function):
                 return doubt(f"{ast.unparse(call.func)}(...)", "takes its arguments")
             return self._refused_by_all(call, function)
-        if isinstance(found, Class):
-            abstract = self.attributes.left_abstract(found)
-            if abstract:
-                return doubt(f"{found.name}.{abstract}", "is more than abstract")
-            found = self.constructor(found)
-        if (
-            found is None
-            or is_decorated_otherwise(found)
-            or self.objects.is_replaced(found, function)
-        ):
+        abstract = self.attributes.left_abstract(found) if isinstance(found, Class) else ""
+        if abstract:
+            return doubt(f"{found.name}.{abstract}", "is more than abstract")
+        callee = self._runs(call, function)
+        if callee is None:
             return None
         return (
-            self.not_taken(call, function, found)
-            or self.never_ends(found)
-            or self._not_allowed(call, function, found)
+            self.not_taken(call, function, callee)
+            or self.never_ends(callee)
+            or self._not_allowed(call, function, callee)
         )
+
+    def _runs(self, call: ast.Call, function: Function) -> Function | None:
+        """The one function, or constructor, that a call by a name runs as it is written."""
+        found = self.objects.symbol(call.func, function)
+        callee = self.constructor(found) if isinstance(found, Class) else found
+        if callee is None or is_decorated_otherwise(callee):
+            return None
+        return None if self.objects.is_replaced(callee, function) else callee
 
     def _is_module(self, callee: ast.expr, function: Function) -> bool:
         """Whether a name stands for a module: `import tqdm` binds nothing that can be called."""
@@ -395,22 +400,39 @@ class Raising:
             return None
         return doubt(f"{ast.unparse(call.func)}(...)", "takes its arguments")
 
-    def _not_allowed(self, call: ast.Call, function: Function, callee: Function) -> Link | None:
-        """Why a callee raises for what one call passes: `assert dim % heads == 0`, of constants."""
+    def _not_allowed(
+        self, call: ast.Call, function: Function, callee: Function, around: Activation | None = None
+    ) -> Link | None:
+        """Why a callee raises for what one call passes: `assert dim % heads == 0`, of constants.
+
+        Or `for name in names` of a number, there or in what it hands that on to.
+        """
         layout = layout_of(callee)
         if _runs_later(callee):
             return None
-        inner = Activation(callee, call, function, constructs=callee.name == "__init__")
+        inside = Activation(callee, call, function, around, constructs=callee.name == "__init__")
         for statement in callee.body:
             if any(isinstance(node, ast.Return) for node in layout.inside(statement)):
                 return None
-            needed = _needed(statement)
-            if needed is None:
-                continue
-            test, side = needed
-            if self.values.truth(test, callee, inner) == {not side: Firmness.FIXED}:
+            if self._raises_inside(statement, callee, inside):
                 return doubt(f"{ast.unparse(call.func)}(...)", "allows what it is given")
         return None
+
+    def _raises_inside(self, statement: ast.stmt, callee: Function, inside: Activation) -> bool:
+        """Whether a statement of a callee raises for what this call passes."""
+        needed = _needed(statement)
+        if needed is not None:
+            test, side = needed
+            return self.values.truth(test, callee, inside) == {not side: Firmness.FIXED}
+        if isinstance(statement, ast.For):
+            return self._over_a_number(statement, callee, inside) is not None
+        onward = getattr(statement, "value", None)
+        if not isinstance(onward, ast.Call) or inside.depth >= CALL_DEPTH:
+            return False
+        further = self._runs(onward, callee)
+        if further is None or self.objects.bind(onward, callee, further).refused:
+            return False
+        return self._not_allowed(onward, callee, further, inside) is not None
 
     def constructor(self, owner: Class) -> Function | None:
         """What a call of a class runs, where that is all that it runs."""

@@ -214,6 +214,47 @@ PROGRAMS = (
         "",
     ),
     (
+        "a number where a constructor goes through names",
+        (
+            "class Reader:\n    def __init__(self, folder, names=('a',)):\n"
+            "        for name in names:\n            print(name)\n"
+            "def run():\n    Reader('data', 22050)\n    arrive()\n    Reader('data', ('b',))\nrun()\n"
+        ),
+        "Reader(...)",
+    ),
+    (
+        "a number that a constructor hands on",
+        (
+            "class Parts:\n    def __init__(self, names):\n        self.found = []\n"
+            "        for name in names:\n            self.found.append(name)\n"
+            "class Reader:\n    def __init__(self, folder, names=('a',), rate=1):\n"
+            "        self.rate = rate\n        self.parts = Parts(names)\n"
+            "def run():\n    Reader('data', 22050)\n    arrive()\n    Reader('data', ('b',))\nrun()\n"
+        ),
+        "Reader(...)",
+    ),
+    (
+        "a number that a constructor hands on where it may",
+        (
+            "class Parts:\n    def __init__(self, names):\n        self.found = []\n"
+            "        for name in names:\n            self.found.append(name)\n"
+            "class Reader:\n    def __init__(self, folder, names=('a',), rate=1):\n"
+            "        if isinstance(names, tuple):\n            self.parts = Parts(names)\n"
+            "def run():\n    Reader('data', 22050)\n    arrive()\nrun()\n"
+        ),
+        "",
+    ),
+    (
+        "a number that a constructor makes a list of",
+        (
+            "class Parts:\n    def __init__(self, names):\n"
+            "        names = [names] if isinstance(names, int) else names\n"
+            "        for name in names:\n            print(name)\n"
+            "def run():\n    Parts(22050)\n    arrive()\nrun()\n"
+        ),
+        "",
+    ),
+    (
         "a name that is refused",
         (
             "def loss_of(kind):\n    if kind not in ('ce', 'bce'):\n        raise ValueError(kind)\n"
