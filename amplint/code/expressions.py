@@ -73,3 +73,8 @@ def condition_text(test: ast.expr, holds: bool) -> str:
         return text
     is_simple = isinstance(test, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
     return f"not {text}" if is_simple else f"not ({text})"
+
+
+def asks_for_start(test: ast.expr) -> bool:
+    """Whether a test asks if its file is the program that runs: `__name__ == "__main__"`."""
+    return any(isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(test))

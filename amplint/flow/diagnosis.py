@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from amplint.amp.roles import Roles
 from amplint.amp.switches import is_switch
-from amplint.code.expressions import condition_text, path_text
+from amplint.code.expressions import asks_for_start, condition_text, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Function, Module
 from amplint.code.statements import blocks_of
@@ -297,7 +297,10 @@ class Diagnostician:
         return self._sites.get(word, [])
 
     def guards_of(self, node: ast.AST) -> list[Guard]:
-        """The tests of the if statements around a call, outermost first; `if True:` decides nothing."""
+        """The tests of the if statements around a call, outermost first.
+
+        `if True:` decides nothing, and that the file is run (`__name__`) is nobody's choice.
+        """
         self._index()
         return self._guards.get(id(node), [])
 
@@ -316,7 +319,8 @@ class Diagnostician:
                 continue
             if isinstance(statement, ast.If):
                 self._note_calls(statement.test, guards)
-                decides = not isinstance(statement.test, ast.Constant)
+                is_constant = isinstance(statement.test, ast.Constant)
+                decides = not (is_constant or asks_for_start(statement.test))
                 for part, holds in ((statement.body, True), (statement.orelse, False)):
                     own = [(statement.test, holds)] if decides else []
                     self._read_guards(part, [*guards, *own])

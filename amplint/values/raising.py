@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from amplint.code.arguments import is_decorated_otherwise, receiver_of
 from amplint.code.definitions import class_fields
-from amplint.code.expressions import is_none, last_name, path_text
+from amplint.code.expressions import asks_for_start, is_none, last_name, path_text
 from amplint.code.imports import taken_from
 from amplint.code.layout import EXITS, Layout, layout_of
 from amplint.code.module import Class, Function, Module
@@ -557,10 +557,6 @@ def _may_have(module: Module, name: str) -> bool:
 
 
 def is_script(module: Module) -> bool:
-    """Whether the body of a file asks if it is the program that runs: `__name__ == "__main__"`."""
-    return any(
-        isinstance(node, ast.Name) and node.id == "__name__"
-        for statement in module.tree.body
-        if isinstance(statement, ast.If)
-        for node in ast.walk(statement.test)
-    )
+    """Whether the body of a file asks if it is the program that runs."""
+    body = module.tree.body
+    return any(isinstance(item, ast.If) and asks_for_start(item.test) for item in body)

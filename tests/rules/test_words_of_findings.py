@@ -53,6 +53,17 @@ def test_the_scale_is_that_of_the_constructor(source: str, words: str) -> None:
     assert message.endswith(words)
 
 
+def test_that_the_file_is_run_is_no_flag() -> None:
+    source = program(WRONG_CLIP).replace("def train(model, loader, opt_d, cfg, scaler):", "{head}")
+    script = """
+model, loader = torch.nn.Linear(2, 2), [(torch.randn(3, 2), torch.randn(3, 2))]
+opt_d = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cuda")
+if __name__ == "__main__":"""
+    (message,) = messages(source.replace("{head}", script), "AMP110")
+    assert " when " not in message
+
+
 def test_a_flag_that_decides_is_named() -> None:
     body = """
         scaler.scale(loss).backward()
