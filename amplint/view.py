@@ -256,6 +256,19 @@ class InPlaceView(FileView):
             return super().step(node, module, message)
         return self._view.step(place.node, place.module, message)
 
+    def row_of(self, node: ast.AST) -> int:
+        """The row of a node in the file as it is written."""
+        place = self._written_in(node)
+        if place is None:
+            return super().row_of(node)
+        return super().row_of(place.node if place.module is self._here else place.calls[-1])
+
+    def source_of(self, node: ast.AST) -> str:
+        """The source text of a node as it is written, under the names that it has there."""
+        place = self._written_in(node)
+        is_it = place is not None and type(place.node) is type(node)
+        return super().source_of(place.node if place is not None and is_it else node)
+
     def is_judged(self, function: Function) -> bool:
         """Whether something was written into a function of the file."""
         return (function.qualname, getattr(function.node, "lineno", 0)) in self._judged

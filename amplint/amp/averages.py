@@ -97,8 +97,9 @@ def _updates(view: AmpView, loop: ast.For, function: Function) -> Iterator[Avera
         for target, item in _paired(loop)
         if (owner := _owner(item, function)) is not None
     }
+    layout = layout_of(function)
     for statement in loop.body:
-        for node in ast.walk(statement):
+        for node in layout.inside(statement):
             moved = _moved(view, node, function)
             if moved is None or _takes_gradients(node):
                 continue

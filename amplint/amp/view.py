@@ -85,6 +85,10 @@ class AmpView(ABC):
         """Where a node of the checked file lies, in 1-based code points."""
         return self.place_of(self.module, node)
 
+    def row_of(self, node: ast.AST) -> int:
+        """The row of a node in its file, as a message tells it; 1 for what has none."""
+        return getattr(node, "lineno", 1)
+
     def step(self, node: ast.AST, module: Module, message: str) -> PathStep:
         """One step of a path, in whatever file."""
         start = self.place_of(module, node).start

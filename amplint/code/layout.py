@@ -38,7 +38,8 @@ class Layout:
     """The statements of one function: their order, blocks and branches.
 
     Nested functions and classes are single statements here; contexts (`ast.Load`) and operators
-    are left out.
+    are left out. What a nested definition evaluates where it stands (decorators, defaults, the body
+    of a class) is no node of the function, but may be asked about: its place is the definition's.
     """
 
     def __init__(self, function: Function) -> None:
@@ -49,6 +50,7 @@ class Layout:
         self._last: dict[ast.AST, int] = {}
         self._branch: dict[ast.AST, str] = {}
         self._block: dict[ast.AST, tuple[_Block, int]] = {}
+        self._beside: set[ast.AST] = set()
         self._visit_block(function.body, function.node, "body")
 
     def _visit_block(self, statements: list[ast.stmt], parent: ast.AST, branch: str) -> None:
@@ -67,7 +69,21 @@ class Layout:
         self.nodes.append(node)
         if type(node) not in _CLOSED:
             self._visit_fields(node)
+        elif isinstance(node, SCOPES):
+            self._note_evaluated(node)
         self._last[node] = len(self.nodes) - 1
+
+    def _note_evaluated(self, definition: ast.AST) -> None:
+        order, branch = self._order[definition], self._branch[definition]
+        pending = [definition]
+        while pending:
+            outer = pending.pop()
+            for inner in _evaluated(outer):
+                self.parents[inner] = outer
+                self._branch[inner] = branch
+                self._order[inner] = self._last[inner] = order
+                self._beside.add(inner)
+                pending.append(inner)
 
     def _visit_fields(self, node: ast.AST) -> None:
         for name in FIELDS[type(node)]:
@@ -83,7 +99,7 @@ class Layout:
                 self._visit(value, node, name)
 
     def __contains__(self, node: ast.AST) -> bool:
-        return node in self._order
+        return node in self._order and node not in self._beside
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         """The nodes around `node`, innermost first, up to the function itself."""
@@ -233,6 +249,15 @@ class Layout:
                 found += [] if branches and isinstance(outer.test, ast.Constant) else [outer.test]
             inner = outer
         return found
+
+
+def _evaluated(node: ast.AST) -> Iterator[ast.AST]:
+    """The parts of a node that are evaluated with it: of a function all but its body."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        defaults = (*node.args.defaults, *node.args.kw_defaults)
+        yield from (item for item in (*node.decorator_list, *defaults) if item is not None)
+    elif type(node) not in LEAVES:
+        yield from ast.iter_child_nodes(node)
 
 
 def _runs_all(outer: ast.AST) -> bool:

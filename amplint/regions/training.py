@@ -10,13 +10,14 @@ from functools import lru_cache, partial
 
 from amplint.amp.links import participant
 from amplint.amp.roles import Role
+from amplint.amp.scaling import without_gradient
 from amplint.amp.view import AmpView
 from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.looking import only_looks
 from amplint.code.module import Class, Function, Module
-from amplint.findings import Link, PathStep
+from amplint.findings import Link, PathStep, Standing
 from amplint.regions.cached_weights import clears_cache, keeps_weights
 from amplint.regions.frozen_weights import may_be_frozen
 from amplint.regions.regions import (
@@ -57,6 +58,15 @@ class Stale:
     forward: Inside
     loop: ast.AST | None = None
     sure: bool = True
+
+    @property
+    def damage(self) -> Link:
+        """That the forward trains: what only measures gives old numbers, and no worse weights."""
+        ways = (*self.forward.trail, (self.forward.call, self.forward.function))
+        measures = any(without_gradient(call, function) for call, function in ways)
+        standing = Standing.GUESS if measures else Standing.CODE
+        subject = ast.unparse(self.forward.call)
+        return Link("damage", standing, subject, "trains with the weights of before the step")
 
 
 def is_backward(regions: Regions, item: Inside) -> bool:

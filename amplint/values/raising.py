@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from amplint.code.arguments import is_decorated_otherwise, receiver_of
 from amplint.code.definitions import class_fields
@@ -33,6 +33,16 @@ UNSEEN = frozenset(("exec", "eval", "globals", "locals", "vars", "builtins", "__
 _PROVIDED = frozenset(("_", "profile", "display", "unicode", "xrange", "raw_input"))
 #: Builtins that give a number.
 _COUNTING = frozenset(("len", "int", "float"))
+#: Builtins of which no version takes other keywords ("Built-in Functions", Python 3.10 to 3.14).
+_KEYWORDS: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(("abs", "getattr", "hasattr", "isinstance", "iter", "len"), frozenset()),
+    **dict.fromkeys(("list", "range", "reversed", "set", "setattr", "tuple"), frozenset()),
+    **dict.fromkeys(("max", "min"), frozenset(("default", "key"))),
+    "enumerate": frozenset(("iterable", "start")),
+    "sorted": frozenset(("key", "reverse")),
+    "sum": frozenset(("start",)),
+    "zip": frozenset(("strict",)),
+}
 #: Operators that may have None beside a text, or a type.
 _TAKING_NONE = (ast.Mod, ast.BitOr)
 #: Modules of the standard library and others that hold a function or a class of their own name, or
@@ -326,7 +336,7 @@ class Raising:
         if found is None:
             if self._is_module(call.func, function):
                 return doubt(ast.unparse(call.func), "is a function or a class")
-            if self.refuses(call, function):
+            if _has_odd_keyword(call, function) or self.refuses(call, function):
                 return doubt(f"{ast.unparse(call.func)}(...)", "takes its arguments")
             return self._refused_by_all(call, function)
         abstract = self.attributes.left_abstract(found) if isinstance(found, Class) else ""
@@ -496,15 +506,24 @@ def _where_raised(node: ast.AST) -> ast.AST:
     return node.iter if isinstance(node, ast.For) else node
 
 
+def _builtin(call: ast.Call, function: Function) -> str:
+    """The name of the builtin that a call runs, "" for others."""
+    callee = call.func
+    if not isinstance(callee, ast.Name):
+        return ""
+    return callee.id if function.module.scopes.resolve(callee).kind == "builtin" else ""
+
+
 def _counts(call: ast.Call, function: Function) -> bool:
     """Whether a call of a builtin gives a number."""
-    scopes = function.module.scopes
-    callee = call.func
-    return (
-        isinstance(callee, ast.Name)
-        and callee.id in _COUNTING
-        and scopes.resolve(callee).kind == "builtin"
-    )
+    return _builtin(call, function) in _COUNTING
+
+
+def _has_odd_keyword(call: ast.Call, function: Function) -> bool:
+    """Whether a builtin is given a keyword that it does not take: `enumerate(loader, desc="train")`."""
+    given = {item.arg for item in call.keywords} - {None}
+    taken = _KEYWORDS.get(_builtin(call, function)) if given else None
+    return taken is not None and not given <= taken
 
 
 def _of_a_number(node: ast.Subscript) -> Link | None:

@@ -137,10 +137,10 @@ def _finding(view: FileView, region: Region, items: list[Inside]) -> Finding:
     first = items[0]
     node = anchor(view, first)
     island = island_of(view.regions, region, first)
-    message = HARMLESS.format(row=region.opened.lineno)
+    message = HARMLESS.format(row=view.row_of(region.opened))
     if island is not None:
         words = {"island": view.source_of(island.node), "words": island.words}
-        message = SUFFERS.format(row=region.opened.lineno, **words)
+        message = SUFFERS.format(row=view.row_of(region.opened), **words)
     return view.finding(
         RULE,
         node,

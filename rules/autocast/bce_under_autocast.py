@@ -191,7 +191,7 @@ def _finding(
 ) -> Finding:
     devices = region.cast.devices or DEVICES.keys()
     device = min(str(name) for name in devices if name in DEVICES)
-    where = f"line {region.opened.lineno}"
+    where = f"line {view.row_of(region.opened)}"
     if region.function.module is not view.module:
         where += f" of `{region.function.module.filename.rpartition('/')[2]}`"
     where += doubt

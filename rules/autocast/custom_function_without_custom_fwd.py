@@ -149,7 +149,7 @@ def check(view: FileView) -> Iterator[Finding]:
 
 
 def _finding(view: FileView, owner: Class, region: Region, item: Inside) -> Finding:
-    where = f"line {region.opened.lineno}"
+    where = f"line {view.row_of(region.opened)}"
     if region.function.module is not view.module:
         where += f" of `{region.function.module.filename.rpartition('/')[2]}`"
     device = min(map(str, region.cast.devices or ("cuda",)))

@@ -125,7 +125,7 @@ def check(view: FileView) -> Iterator[Finding]:
         if again is None:
             continue
         for region, item in applied_inside(view, view.regions, owner):
-            where = f"line {region.opened.lineno}"
+            where = f"line {view.row_of(region.opened)}"
             if region.function.module is not view.module:
                 where += f" of `{region.function.module.filename.rpartition('/')[2]}`"
             rests = (

@@ -141,7 +141,7 @@ def check(view: FileView) -> Iterator[Finding]:
         yield view.finding(
             RULE,
             node,
-            MESSAGE.format(row=region.opened.lineno),
+            MESSAGE.format(row=view.row_of(region.opened)),
             ending_words(view, region, node, fresh[0]),
             path=path_to(view, region, fresh[0], "the optimizer steps with autocast still on"),
             links=(
@@ -157,7 +157,7 @@ def _stale(view: FileView, stale: Stale) -> Finding:
     """A step behind which a model that is not in sight runs once more."""
     node = anchor(view, stale.step)
     forward = view.source_of(stale.forward.call.func)
-    message = STALE.format(row=stale.region.opened.lineno, forward=forward)
+    message = STALE.format(row=view.row_of(stale.region.opened), forward=forward)
     steps = path_to(view, stale.region, stale.step, "the step changes the float32 weights")
     module = stale.forward.function.module
     again = view.step(stale.forward.call, module, "this forward runs in the same region again")
@@ -166,5 +166,6 @@ def _stale(view: FileView, stale: Stale) -> Finding:
         stale.region.link,
         optimizer_link(view, view.regions, stale.step),
         links.proved("effect", stale.step.call, "runs inside"),
+        stale.damage,
     )
     return view.finding(RULE, node, message, help, path=(*steps, again), links=rests, fix=fix)

@@ -134,7 +134,7 @@ def _recursion(view: FileView, regions: Regions, region: Region) -> Iterator[Fin
         item = _last(trail)
         words = {
             "function": function.qualname,
-            "row": region.opened.lineno,
+            "row": view.row_of(region.opened),
             "context": view.source_of(region.opened),
         }
         path = path_to(view, region, item, "enters the same object again")
@@ -155,7 +155,7 @@ def _same_object(view: FileView, regions: Regions, region: Region) -> Iterator[F
         if other.cast.call is not region.cast.call or not _is_same(region, other, trail):
             continue
         message = SAME_OBJECT.format(
-            context=view.source_of(region.opened), row=region.opened.lineno
+            context=view.source_of(region.opened), row=view.row_of(region.opened)
         )
         node: ast.expr = other.opened
         path = [view.step(region.opened, view.module, "entered here")]

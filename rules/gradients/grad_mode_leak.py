@@ -142,7 +142,7 @@ def _report(
 ) -> Iterator[Finding]:
     later = _later(view, node, function)
     if later is not None:
-        where = f"line {later.node.lineno}"
+        where = f"line {view.row_of(later.node)}"
         steps = (*path, view.step(later.node, later.function.module, "runs a backward later"))
         rests = (
             links.proved("object", later.node, "runs a backward"),

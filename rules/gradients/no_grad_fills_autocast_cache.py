@@ -119,7 +119,7 @@ def check(view: FileView) -> Iterator[Finding]:
             continue
         first, second = pair
         module = region.function.module
-        words = {"model": view.source_of(second.func), "row": first.lineno}
+        words = {"model": view.source_of(second.func), "row": view.row_of(first)}
         path = (
             view.step(region.opened, module, opening_words(view, region)),
             view.step(first, module, "casts the weights without a graph"),

@@ -113,7 +113,7 @@ def check(view: FileView) -> Iterator[Finding]:
         later = _trained_later(view, site, training)
         if later is not None:
             step = view.step(later.node, view.module, "the training comes afterwards")
-            message = MESSAGE.format(row=later.node.lineno)
+            message = MESSAGE.format(row=view.row_of(later.node))
             rests = (
                 links.scaler_named(view, receiver(site.node), site.function),
                 links.proved("region", site.node, "runs under inference_mode"),

@@ -77,10 +77,8 @@ Frozen weights are not kept by autocast, which is not looked at.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
-from amplint.amp import links
 from amplint.expectations import STEPS, measured
 from amplint.findings import Finding, PathStep, Severity
 from amplint.fixing.blocks import narrowed
@@ -113,7 +111,7 @@ def check(view: FileView) -> Iterator[Finding]:
         reported.add(stale.step.call)
         message = LOOP if stale.loop is not None else ORDER
         words = {
-            "row": stale.region.opened.lineno,
+            "row": view.row_of(stale.region.opened),
             "forward": view.source_of(stale.forward.call.func) + "(...)",
         }
         node = anchor(view, stale.step)
@@ -127,13 +125,9 @@ def check(view: FileView) -> Iterator[Finding]:
             links=(
                 stale.region.link,
                 optimizer_link(view, view.regions, stale.step),
-                links.proved("damage", stale.forward.call, "reads the weights of before the step"),
+                stale.damage,
             ),
         )
-
-
-def _row(loop: ast.AST) -> int:
-    return getattr(loop, "lineno", 0)
 
 
 def _path(view: FileView, stale: Stale) -> tuple[PathStep, ...]:
@@ -141,5 +135,5 @@ def _path(view: FileView, stale: Stale) -> tuple[PathStep, ...]:
     where = stale.forward.function.module
     message = "this forward still uses the copies that autocast has kept"
     if stale.loop is not None:
-        message = f"in the next round of the loop on line {_row(stale.loop)} {message}"
+        message = f"in the next round of the loop on line {view.row_of(stale.loop)} {message}"
     return (*found, view.step(stale.forward.call, where, message))

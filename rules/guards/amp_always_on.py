@@ -144,7 +144,7 @@ def _judge(
     """One finding for all of them, at the first region, with a fix for all."""
     region, scaler = regions[0], scalers[0]
     devices, dtypes = region.cast.devices, region.cast.dtypes
-    words = {"device": str(choice.content), "row": str(scaler.call.lineno)}
+    words = {"device": str(choice.content), "row": str(view.row_of(scaler.call))}
     path = tuple(view.step(step.node, step.module, step.words) for step in choice.steps)
     rests = (
         links.participant(view, scaler.call, scaler.function, Role.SCALER, scaler.target),

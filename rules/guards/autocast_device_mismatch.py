@@ -145,7 +145,7 @@ def _finding(
         region=_words(region.cast.devices),
         model=view.source_of(call.func),
         model_devices=_words(found),
-        row=move.call.lineno,
+        row=view.row_of(move.call),
     )
     path = (
         view.step(move.call, move.function.module, f"puts the model on {_words(found)}"),

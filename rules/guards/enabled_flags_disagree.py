@@ -197,7 +197,7 @@ def _compare(
     words = {
         "scaler": view.source_of(ours),
         "autocast": view.source_of(theirs),
-        "row": str(autocast.node.lineno),
+        "row": str(view.row_of(autocast.node)),
     }
     fix: Repair | None = _same_flag(view, built, autocast, ours, theirs)
     by_default = _default(view, ours, built.function), _default(view, theirs, autocast.function)
@@ -372,7 +372,7 @@ def _off_for_float16(view: FileView, scaling: _Scaling, region: Region, half: Va
     assert isinstance(use.site.node.func, ast.Attribute)
     place, ours = scaling.place, use.enabled
     dtype, scaler = view.source_of(region.cast.dtype[0]), view.source_of(ours)
-    words = {"scaler": scaler, "row": str(region.opened.lineno)}
+    words = {"scaler": scaler, "row": str(view.row_of(region.opened))}
     if half.origin.expression is not region.cast.dtype[0]:
         help = f"`{scaler}` has to hold wherever `{dtype}` is float16"
     elif region.cast.switch is not None:

@@ -258,7 +258,7 @@ def _branches_without(view: FileView) -> Iterator[Finding]:
         for call, inside in _outside(view, region):
             if call not in reported:
                 reported.add(call)
-                words = {"call": view.source_of(call.func), "row": str(inside.lineno)}
+                words = {"call": view.source_of(call.func), "row": str(view.row_of(inside))}
                 path = (view.step(inside, view.module, "here it runs under autocast"),)
                 damage = Link("damage", Standing.HARMLESS, words["call"], "runs in float32")
                 message = ONE_BRANCH.format_map(words)

@@ -117,7 +117,7 @@ def check(view: FileView) -> Iterator[Finding]:
                 layout = layout_of(function)
                 if not layout.dominates(setting, node) or _is_caught(function, node):
                     continue
-                words = {"read": ast.unparse(node), "row": f"line {setting.lineno}"}
+                words = {"read": ast.unparse(node), "row": f"line {view.row_of(setting)}"}
                 rests = (
                     links.proved("object", node, "is the old switch"),
                     links.proved("value", setting, "says otherwise"),

@@ -144,7 +144,7 @@ def check(view: FileView) -> Iterator[Finding]:
 def _finding(view: FileView, use: ScalerUse, wrap: Origin) -> Finding:
     built, shards = use.built.expression, wrap.expression
     assert isinstance(shards, ast.Call)
-    place = f"line {shards.lineno}"
+    place = f"line {view.row_of(shards)}"
     if wrap.function.module is not view.module:
         place += f" of `{wrap.function.module.filename.rpartition('/')[2]}`"
     steps = [view.step(shards, wrap.function.module, "the model is sharded here")]

@@ -145,7 +145,7 @@ def check(view: FileView) -> Iterator[Finding]:
             other = trainer.function.module
             file = "" if other is view.module else f" of {other.filename}"
             content = precision.content
-            message = MESSAGE.format(row=trainer.node.lineno, file=file, precision=content)
+            message = MESSAGE.format(row=view.row_of(trainer.node), file=file, precision=content)
             step = view.step(trainer.node, other, f"the Trainer gets precision={content!r}")
             rests = (
                 links.scaler_named(view, receiver(site.node), site.function),

@@ -129,7 +129,7 @@ def _before_backward(view: FileView, clip: CallSite) -> Iterator[Finding]:
     unscale = f"{receiver(found.step)}.unscale_({ast.unparse(optimizer)})"
     words = {
         "clip": view.source_of(clip.node.func),
-        "row": found.backward.lineno,
+        "row": view.row_of(found.backward),
         "unscale": f", after `{unscale}`" if found.step.args else "",
     }
     rests = (

@@ -135,8 +135,8 @@ def _judge(view: FileView, guard: GuardedStep) -> Iterator[Finding]:
         yield view.finding(RULE, branch.test, message, help, path=guard.path, links=rests)
         return
     for update in _uncovered_updates(view, site, branch):
-        message = UPDATE.format(call=view.source_of(update), row=branch.lineno)
-        help = f"move `{view.source_of(update)}` into the `if` on line {branch.lineno}"
+        message = UPDATE.format(call=view.source_of(update), row=view.row_of(branch))
+        help = f"move `{view.source_of(update)}` into the `if` on line {view.row_of(branch)}"
         yield view.finding(RULE, update, message, help, path=guard.path, links=rests)
 
 

@@ -279,15 +279,14 @@ def _used(
         if not read.path or not _is_threshold_for(view, layout, parent, read.node):
             return None
         name = view.source_of(read.node)
-        message = COMPARED.format(name=name, row=parent.lineno, scale=scale)
+        message = COMPARED.format(name=name, row=view.row_of(parent), scale=scale)
         return view.finding(RULE, read.node, message, help, path=path, links=rests)
     names = derived_names(layout, statement)
     rest = [node for node in layout.nodes if layout.before(statement, node)]
     for test in rest:
         name = _compared(view, layout, test, names) if isinstance(test, ast.Compare) else ""
         if name:
-            row = test.lineno  # type: ignore[attr-defined]
-            message = COMPARED.format(name=name, row=row, scale=scale)
+            message = COMPARED.format(name=name, row=view.row_of(test), scale=scale)
             return view.finding(RULE, statement, message, help, path=path, links=rests)
     for call in rest:
         found = _tested_by(view, layout, call, names) if isinstance(call, ast.Call) else None

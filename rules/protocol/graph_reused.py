@@ -166,13 +166,13 @@ def _again(
             *_of_a_sum(layout, first, parts.get(first.loss, ()), by_loss),
         )
         for second in seconds:
-            message = AGAIN.format(loss=first.loss, row=first.call.lineno)
+            message = AGAIN.format(loss=first.loss, row=view.row_of(first.call))
             help = "delete one of the two, or compute the loss again before the second"
             rests = _links(view, function, first.call, second.call)
             yield view.finding(RULE, second.call, message, help, links=rests), second.call
         loop = _loop_over_one_loss(layout, first)
         if loop is not None:
-            message = IN_LOOP.format(loss=first.loss, row=loop.lineno)
+            message = IN_LOOP.format(loss=first.loss, row=view.row_of(loop))
             help = f"compute `{first.loss}` inside the loop, or move its backward out of it"
             rests = _links(view, function, first.call, first.call)
             yield view.finding(RULE, first.call, message, help, links=rests), first.call
@@ -183,7 +183,7 @@ def _links(view: FileView, function: Function, first: ast.Call, second: ast.Call
     for call in (first, second):
         loss = call.func.value if isinstance(call.func, ast.Attribute) else call
         yield links.proved("object", loss, "is backpropagated")
-    yield links.proved("identity", second, f"shares the graph of line {first.lineno}")
+    yield links.proved("identity", second, f"shares the graph of line {view.row_of(first)}")
 
 
 def _of_the_same(layout: Layout, first: Backward, same: list[Backward]) -> Iterator[Backward]:
@@ -288,7 +288,7 @@ def _shared(
         for first, output in candidates.items():
             if first.loss == second.loss or not layout.dominates(first.call, second.call):
                 continue
-            words = {"loss": second.loss, "output": output, "row": first.call.lineno}
+            words = {"loss": second.loss, "output": output, "row": view.row_of(first.call)}
             help = _apart(layout, first, second, output)
             rests = _links(view, function, first.call, second.call)
             message = SHARED.format_map(words)
@@ -321,7 +321,7 @@ def _across_calls(view: FileView) -> list[tuple[Finding, ast.Call]]:
         if pair is None or any(module.once(_switches_gradients) for module in modules):
             return
         ours, theirs = pair
-        message = ACROSS.format(call=_spelled(theirs), row=ours.node.lineno)
+        message = ACROSS.format(call=_spelled(theirs), row=view.row_of(ours.node))
         help = (
             f"detach what `{_spelled(ours)}` gets from this graph, or run one backward on the sum"
         )

@@ -143,7 +143,7 @@ def _told(view: FileView, misuse: Misuse) -> Misuse:
         return misuse  # the check of another optimizer may be on record
     for site in calls_on(view, misuse, "update"):
         if layout.reaches(misuse.node, site.node) and not arguments(site.node):
-            details = {**misuse.details, "updates": "yes", "line": str(site.node.lineno)}
+            details = {**misuse.details, "updates": "yes", "line": str(view.row_of(site.node))}
             return replace(misuse, details=details)
     if not _is_normalised(view, misuse):
         return misuse

@@ -165,7 +165,7 @@ def check(view: FileView) -> Iterator[Finding]:
 
 def _finding(view: FileView, built: BuiltScaler, use: StateUse, restored: StateUse) -> Finding:
     words = {"optimizer": view.source_of(use.owner), "scaler": built.target}
-    help = HELP.format(row=restored.node.lineno, **words)
+    help = HELP.format(row=view.row_of(restored.node), **words)
     path = (
         view.step(built.call, view.module, f"`{built.target}` begins with a new loss scale"),
         view.step(restored.node, view.module, f"a resumed run restores `{words['optimizer']}`"),

@@ -188,7 +188,7 @@ def _between_methods(view: FileView, uses: list[_Use]) -> Iterator[Finding]:
             "scaler": ast.unparse(use.site.node.func.value),  # type: ignore[attr-defined]
             "inner": ast.unparse(use.site.node.args[0]),
             "outer": ast.unparse(outer[0].site.node.args[0]),
-            "row": str(outer[0].site.node.lineno),
+            "row": str(view.row_of(outer[0].site.node)),
         }
         help = HELPS["other-object-unscaled"].format(scaler=words["scaler"])
         path = (

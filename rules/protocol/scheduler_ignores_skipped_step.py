@@ -124,7 +124,7 @@ def check(view: FileView) -> Iterator[Finding]:
         step = _step_beside(view, schedule)
         if step is None or _asks(view, schedule):
             continue
-        scaler, row = receiver(step.node), step.node.lineno
+        scaler, row = receiver(step.node), view.row_of(step.node)
         call, taken = view.source_of(schedule.node), view.source_of(step.node)
         message = MESSAGE.format(call=call, step=taken, row=row)
         yield view.finding(RULE, schedule.node, message, HELP.format(scaler=scaler))

@@ -203,12 +203,14 @@ def _diagnose(
     place = _frozen(layout, model, freezers)
     known = freezers | ({built} if _leaves_frozen(view, built, function) else set())
     if place is not None and _only_inert(layout, model, may_run=True, besides=known):
-        return FROZEN, {"model": model, "row": place.lineno}
+        return FROZEN, {"model": model, "row": view.row_of(place)}
     is_own = len(bindings) == 1 and _is_constructed(bindings[0])
     if is_own and _only_inert(layout, model, may_run=False):
         return UNUSED, {"model": model}
     place = _replacement(step, layout, model, built)
-    return (REPLACED, {"model": model, "row": place.lineno}) if place is not None else ("", {})
+    return (
+        (REPLACED, {"model": model, "row": view.row_of(place)}) if place is not None else ("", {})
+    )
 
 
 def _leaves_frozen(view: FileView, built: ast.Call, function: Function) -> bool:

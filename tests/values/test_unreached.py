@@ -214,6 +214,31 @@ PROGRAMS = (
         "",
     ),
     (
+        "a keyword that a builtin does not take",
+        (
+            "def run():\n    for turn, item in enumerate('ab', desc='training'):\n"
+            "        arrive(turn, item)\nrun()\n"
+        ),
+        "enumerate(...)",
+    ),
+    (
+        "a keyword that a builtin takes",
+        (
+            "def run():\n    for turn, item in enumerate('ab', start=3):\n"
+            "        arrive(turn, item)\nrun()\n"
+        ),
+        "",
+    ),
+    (
+        "a keyword of a function that has the name of a builtin",
+        (
+            "def enumerate(items, desc):\n    return [(desc, item) for item in items]\n"
+            "def run():\n    for turn, item in enumerate('ab', desc='training'):\n"
+            "        arrive(turn, item)\nrun()\n"
+        ),
+        "",
+    ),
+    (
         "a number where a constructor goes through names",
         (
             "class Reader:\n    def __init__(self, folder, names=('a',)):\n"
