@@ -16,7 +16,9 @@ from amplint.code.layout import layout_of
 from amplint.code.module import Function, Module, walk
 from amplint.code.unbound import is_behind
 from amplint.findings import Link, Standing
+from amplint.values.conditions import conditions_at
 from amplint.values.objects import Objects
+from amplint.values.provenance import Firmness
 from amplint.values.raising import UNSEEN, Raising, doubt, is_script
 from amplint.values.values import Values
 
@@ -44,7 +46,11 @@ class Unreached:
 
     def doubt(self, node: ast.AST, function: Function) -> Link | None:
         """What would have to hold for a run to come to a node, and by all in sight does not."""
-        return self._before(node, function) or self._why_unentered(function)
+        return (
+            self._before(node, function)
+            or self._left_out(node, function)
+            or self._why_unentered(function)
+        )
 
     def no_second_round(self, loop: ast.AST, function: Function) -> Link | None:
         """Why a loop of a function does not go round: each round raises at the same place."""
@@ -82,6 +88,15 @@ class Unreached:
             ),
         )
         return next((found for _, found in places), None)
+
+    def _left_out(self, node: ast.AST, function: Function) -> Link | None:
+        """Why a node does not run: a test around it, or before it, always goes the other way."""
+        for item in conditions_at(node, function) if node in layout_of(function) else ():
+            if self.raising.values.truth(item.test, item.function) == {
+                not item.side: Firmness.FIXED
+            }:
+                return doubt(ast.unparse(item.test), f"is ever {'true' if item.side else 'false'}")
+        return None
 
     def _passes_errors(self, function: Function, context: ast.expr) -> bool:
         """Whether a context manager is one of a library that swallows no error."""

@@ -210,7 +210,7 @@ def _compare(
         return view.finding(
             RULE, built.call, CAN_BE_OFF.format_map(words), help, links=rests, fix=fix
         )
-    if region is None or guarded:
+    if region is None or guarded or (scaler is not None and scaler.keys() == region.keys()):
         return None
     off = _off(view, scaler, region, ours)
     if off:
@@ -494,7 +494,27 @@ def _conjuncts(
     if depth and _asks_scaler(view, expression, function):
         (built,) = view.roles.constructions
         return _conjuncts(view, _enabled_of(built), built.function, depth - 1)
-    return {ast.unparse(expression): (expression, function)}
+    return {_as_made(view, expression, function): (expression, function)}
+
+
+def _as_made(view: FileView, expression: ast.expr, function: Function) -> str:
+    """A part of a switch as text: what a comparison compares by where that comes from.
+
+    So `device == "cuda"` of a function is the test of its caller, who passes `config.device`.
+    """
+    if not isinstance(expression, ast.Compare):
+        return ast.unparse(expression)
+    compared: list[ast.expr] = []
+    for operand in (expression.left, *expression.comparators):
+        found = view.values.origins.of(operand, function)
+        places = sorted(
+            f"{item.function.module.name}:{item.expression.lineno}:{item.expression.col_offset}"
+            for item in found.origins
+            if not isinstance(operand, ast.Constant)
+        )
+        known = places and found.complete
+        compared.append(ast.Name(" or ".join(places)) if known else operand)
+    return ast.unparse(ast.Compare(compared[0], expression.ops, compared[1:]))
 
 
 def _asks_scaler(view: FileView, flag: ast.expr, function: Function) -> bool:
