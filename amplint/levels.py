@@ -62,6 +62,7 @@ WARNING_UNTIL_SEEN = frozenset(
         "AMP304",
         "AMP405",
         "AMP604",
+        "AMP611",
     }
 )
 #: Rules that were true in fewer than one of three patterns of the batches since these levels stand,
