@@ -323,9 +323,9 @@ class Project:
     def users(self, function: Function) -> Iterator[Module]:
         """Modules of the project that may call a function of another module by its name.
 
-        A constructor is called by the name of its class. Only files that import the module and
-        call the name are read; with `_SEARCH_LIMIT` files in the project the search ends without
-        an answer.
+        A constructor is called by the name of its class. Only files that import the module, or a
+        package around it that hands the name on, and call the name are read; with `_SEARCH_LIMIT`
+        files in the project the search ends without an answer.
         """
         path = self._paths.get(function.module, "")
         if not path:
@@ -339,7 +339,19 @@ class Project:
         if os.path.basename(path) == "__init__.py":
             folder = os.path.dirname(folder)
         found = self.lookups.importing(root, stem, os.path.basename(folder), name)
-        yield from self._loaded(path, root, found)
+        for package in self._handing_on(name, path, root):
+            above = os.path.basename(os.path.dirname(package))
+            found += self.lookups.importing(root, os.path.basename(package), above, name)
+        yield from self._loaded(path, root, list(dict.fromkeys(found)))
+
+    def _handing_on(self, name: str, path: str, root: str) -> Iterator[str]:
+        """The folders around a file, up to the project's root, whose `__init__.py` may hand a name on."""
+        folder = os.path.dirname(path)
+        while folder.startswith(root) and folder != root:
+            initial = self.lookups.file(os.path.join(folder, "__init__.py"))
+            if initial and initial != path and self._may_hand_on(initial, name):
+                yield folder
+            folder = os.path.dirname(folder)
 
     def is_searched(self, module: Module) -> bool:
         """Whether callers of a module are looked for: not in a project with too many files."""

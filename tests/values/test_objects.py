@@ -314,3 +314,55 @@ def test_what_only_tests_call_others_may_call_too(tmp_path: Path) -> None:
         for each in [function(module, name)]
     }
     assert found == {"shared": True, "tested": False, "helped": False}
+
+
+#: (name, files of a project around `parts/inner/steps.py` that calls of `fit` are looked for in, files that hold some)
+HANDED_ON = (
+    (
+        "its own package",
+        {"parts/inner/__init__.py": "from .steps import fit\n"},
+        "parts.inner",
+        True,
+    ),
+    (
+        "the package above",
+        {
+            "parts/inner/__init__.py": "from .steps import fit\n",
+            "parts/__init__.py": "from .inner import fit\n",
+        },
+        "parts",
+        True,
+    ),
+    ("a star", {"parts/inner/__init__.py": "from .steps import *\n"}, "parts.inner", True),
+    (
+        "a package without it",
+        {"parts/inner/__init__.py": "from .other import fit\n"},
+        "parts.inner",
+        False,
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("files", "package", "seen"), [row[1:] for row in HANDED_ON], ids=[row[0] for row in HANDED_ON]
+)
+def test_calls_under_the_name_of_a_package(
+    files: dict[str, str], package: str, seen: bool, tmp_path: Path
+) -> None:
+    source = "def fit(rate=1):\n    return rate\n"
+    files = {
+        "parts/__init__.py": "",
+        "parts/inner/steps.py": source,
+        "parts/inner/other.py": "def fit(rate=2):\n    return rate\n",
+        "main.py": f"from {package} import fit\nfit(3)\n",
+        **files,
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / ".git").mkdir()
+    path = tmp_path / "parts" / "inner" / "steps.py"
+    project = Project()
+    module = project.add("steps.py", source, ast.parse(source), str(path))
+    calls = Objects(project).calls_of(function(module, "fit"))
+    assert [site.function.module.filename.endswith("main.py") for site in calls] == [True] * seen
