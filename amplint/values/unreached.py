@@ -90,13 +90,31 @@ class Unreached:
         return next((found for _, found in places), None)
 
     def _left_out(self, node: ast.AST, function: Function) -> Link | None:
-        """Why a node does not run: a test around it, or before it, always goes the other way."""
+        """Why a node does not run: a test around it, or before it, always goes the other way.
+
+        By parameters that nobody passes. What stands in a configuration, or at the top of a file, people
+        change there.
+        """
         for item in conditions_at(node, function) if node in layout_of(function) else ():
-            if self.raising.values.truth(item.test, item.function) == {
+            if self.raising.values.truth(item.test, item.function) != {
                 not item.side: Firmness.FIXED
             }:
+                continue
+            if self._hangs_on_defaults(item.test, item.function):
                 return doubt(ast.unparse(item.test), f"is ever {'true' if item.side else 'false'}")
         return None
+
+    def _hangs_on_defaults(self, test: ast.expr, function: Function) -> bool:
+        """Whether all constants that a test may read are defaults of parameters."""
+        origins = (
+            origin
+            for part in walk(test)
+            if isinstance(part, (ast.Name, ast.Attribute)) and isinstance(part.ctx, ast.Load)
+            for origin in self.objects.origins.of(part, function).origins
+            if isinstance(origin.expression, ast.Constant)
+        )
+        around = [item.function.module.scopes.parents.get(item.expression) for item in origins]
+        return bool(around) and all(isinstance(outer, ast.arguments) for outer in around)
 
     def _passes_errors(self, function: Function, context: ast.expr) -> bool:
         """Whether a context manager is one of a library that swallows no error."""

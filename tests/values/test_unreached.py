@@ -214,6 +214,24 @@ PROGRAMS = (
         "",
     ),
     (
+        "a parameter that nobody passes",
+        (
+            "class Finder:\n    def __init__(self, rate, early=False):\n        self.early = early\n"
+            "    def run(self):\n        if self.early and id(self) > 0:\n            arrive()\n"
+            "Finder(1).run()\n"
+        ),
+        "self.early and id(self) > 0",
+    ),
+    (
+        "a parameter that somebody passes",
+        (
+            "class Finder:\n    def __init__(self, rate, early=False):\n        self.early = early\n"
+            "    def run(self):\n        if self.early and id(self) > 0:\n            arrive()\n"
+            "Finder(1).run()\nFinder(1, True).run()\n"
+        ),
+        "",
+    ),
+    (
         "a keyword that a builtin does not take",
         (
             "def run():\n    for turn, item in enumerate('ab', desc='training'):\n"
@@ -547,6 +565,15 @@ def test_a_place_is_reached_as_python_reaches_it(program: str, why: str, tmp_pat
     ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert ("arrived" in ran.stdout) is not bool(why)
     assert doubt_about_arriving(script) == why
+
+
+def test_a_setting_is_changed_where_it_stands(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "class Settings:\n    early = False\n\ndef arrive():\n    pass\n\n"
+        "def run():\n    if Settings.early:\n        arrive()\nrun()\n"
+    )
+    assert doubt_about_arriving(script) == ""
 
 
 #: (name, what the file `losses.py` holds, how it is imported, what no run comes behind)
