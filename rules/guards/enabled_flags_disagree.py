@@ -498,23 +498,26 @@ def _conjuncts(
 
 
 def _as_made(view: FileView, expression: ast.expr, function: Function) -> str:
-    """A part of a switch as text: what a comparison compares by where that comes from.
+    """A part of a switch as text, in which places stand for where their values come from.
 
     So `device == "cuda"` of a function is the test of its caller, who passes `config.device`.
     """
-    if not isinstance(expression, ast.Compare):
+    if isinstance(expression, ast.UnaryOp) and isinstance(expression.op, ast.Not):
+        return f"not {_as_made(view, expression.operand, function)}"
+    if isinstance(expression, ast.Compare):
+        operands: list[ast.expr] = [
+            ast.Name(_as_made(view, operand, function))
+            for operand in (expression.left, *expression.comparators)
+        ]
+        return ast.unparse(ast.Compare(operands[0], expression.ops, operands[1:]))
+    if path_text(expression) is None:
         return ast.unparse(expression)
-    compared: list[ast.expr] = []
-    for operand in (expression.left, *expression.comparators):
-        found = view.values.origins.of(operand, function)
-        places = sorted(
-            f"{item.function.module.name}:{item.expression.lineno}:{item.expression.col_offset}"
-            for item in found.origins
-            if not isinstance(operand, ast.Constant)
-        )
-        known = places and found.complete
-        compared.append(ast.Name(" or ".join(places)) if known else operand)
-    return ast.unparse(ast.Compare(compared[0], expression.ops, compared[1:]))
+    found = view.values.origins.of(expression, function)
+    places = sorted(
+        f"{item.function.module.name}:{item.expression.lineno}:{item.expression.col_offset}"
+        for item in found.origins
+    )
+    return " or ".join(places) if places and found.complete else ast.unparse(expression)
 
 
 def _asks_scaler(view: FileView, flag: ast.expr, function: Function) -> bool:

@@ -18,7 +18,7 @@ import pytest
 
 from amplint.checker import check_paths, check_source
 from amplint.config import Settings
-from amplint.flow import budget, companions, engine, program, state
+from amplint.flow import budget, companions, engine, state
 from amplint.gradflow.frame import Frame
 from amplint.gradflow.interpreter import Interpreter
 
@@ -92,7 +92,7 @@ def test_following_findings_again_has_one_budget_for_all(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(budget.Budget, "spend", counts)
     monkeypatch.setattr(budget, "FILE_LIMIT", 200)
-    monkeypatch.setattr(program, "AGAIN_LIMIT", 200)
+    monkeypatch.setattr(budget, "AGAIN_LIMIT", 200)
     result = check_source("a.py", counted(4).encode(), EVERY_RULE)
     assert len(result.findings) > 3 and not result.unfinished
     assert sum(spent) <= 2 * 200 + 2 * max(spent)
