@@ -243,11 +243,17 @@ class InPlaceView(FileView):
 
     def place_of(self, module: Module, node: ast.AST) -> Span:
         """Where a node lies in the file as it is written."""
-        place = self._written_in(node) if module is self.module else None
-        if place is None:
+        written = self._here_for(node) if module is self.module else None
+        if written is None:
             return super().place_of(module, node)
-        node = place.node if place.module is self._here else place.calls[-1]
-        return super().place_of(self._here, node)
+        return super().place_of(self._here, written)
+
+    def _here_for(self, node: ast.AST) -> ast.AST | None:
+        """What stands in the file for a node that was written in: it, or the call to its file."""
+        place = self._written_in(node)
+        if place is None:
+            return None
+        return place.node if place.module is self._here else place.calls[-1]
 
     def step(self, node: ast.AST, module: Module, message: str) -> PathStep:
         """A step of a path, in the file that its code is written in."""
@@ -258,10 +264,7 @@ class InPlaceView(FileView):
 
     def row_of(self, node: ast.AST) -> int:
         """The row of a node in the file as it is written."""
-        place = self._written_in(node)
-        if place is None:
-            return super().row_of(node)
-        return super().row_of(place.node if place.module is self._here else place.calls[-1])
+        return super().row_of(self._here_for(node) or node)
 
     def source_of(self, node: ast.AST) -> str:
         """The source text of a node as it is written, under the names that it has there."""

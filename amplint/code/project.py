@@ -117,6 +117,11 @@ class Project:
         """The folder of a module that was found here; "" if it lies nowhere."""
         return self._folders.get(module, "")
 
+    def _root_of(self, module: Module) -> str:
+        """The folder of the project around a module; "" if it lies nowhere."""
+        folder = self._folder_of(module)
+        return (self._root or self._project_root(folder)) if folder else ""
+
     def _place_of(self, module: Module) -> str:
         """What the meaning of a module's imports hangs on: its folder, or the file itself."""
         path = self.path_of(module)
@@ -333,36 +338,34 @@ class Project:
         name = function.name
         if name == "__init__" and function.owner is not None:
             name = function.owner.name
-        root = self._root or self._project_root(os.path.dirname(path))
+        root = self._root_of(function.module)
         stem = _stem(path)
         folder = os.path.dirname(path)
         if os.path.basename(path) == "__init__.py":
             folder = os.path.dirname(folder)
         found = self.lookups.importing(root, stem, os.path.basename(folder), name)
-        for package in self._handing_on(name, path, root):
+        for package in self._handing_on(name, function.module):
             above = os.path.basename(os.path.dirname(package))
             found += self.lookups.importing(root, os.path.basename(package), above, name)
         yield from self._loaded(path, root, list(dict.fromkeys(found)))
 
-    def _handing_on(self, name: str, path: str, root: str) -> Iterator[str]:
-        """The folders around a file, up to the project's root, whose `__init__.py` may hand a name on."""
-        folder = os.path.dirname(path)
-        while folder.startswith(root) and folder != root:
+    def _handing_on(self, name: str, home: Module) -> Iterator[str]:
+        """The packages around a module, up to the project's root, that may hand a name of it on."""
+        own, root = self.path_of(home), self._root_of(home)
+        for folder in self.folders_up(home):
             initial = self.lookups.file(os.path.join(folder, "__init__.py"))
-            if initial and initial != path and self._may_hand_on(initial, name):
+            is_other = initial not in ("", own) and folder != root
+            if is_other and self._may_hand_on(initial, name):
                 yield folder
-            folder = os.path.dirname(folder)
 
     def is_searched(self, module: Module) -> bool:
         """Whether callers of a module are looked for: not in a project with too many files."""
-        path = self._paths.get(module, "")
-        root = path and (self._root or self._project_root(os.path.dirname(path)))
+        root = self._root_of(module)
         return not root or self.lookups.lists(root)
 
     def is_in_notebooks(self, module: Module, names: AbstractSet[str]) -> bool:
         """Whether a notebook of a module's project holds one of the names, or cannot be read."""
-        path = self._paths.get(module, "")
-        root = path and (self._root or self._project_root(os.path.dirname(path)))
+        root = self._root_of(module)
         words = "|".join(map(re.escape, sorted(names))).encode("utf-8", "replace")
         one = re.compile(rb"\b(?:" + words + rb")\b")
         try:
@@ -381,31 +384,30 @@ class Project:
 
         None at all in a project with more than `_SEARCH_LIMIT` files.
         """
-        path = self._paths.get(home, "")
-        if path:
-            root = self._root or self._project_root(os.path.dirname(path))
+        root = self._root_of(home)
+        if root:
             found = self.lookups.mentioning(root, *words)
-            yield from self._loaded(path, root, found)
+            yield from self._loaded(self.path_of(home), root, found)
 
     def deriving(self, home: Module, base: str) -> Iterator[Module]:
         """Other modules of the project around `home` whose classes may have a base of that name.
 
         None at all in a project with more than `_SEARCH_LIMIT` files.
         """
-        path = self._paths.get(home, "")
-        if path:
-            root = self._root or self._project_root(os.path.dirname(path))
-            yield from self._loaded(path, root, self.lookups.deriving(root, base))
+        root = self._root_of(home)
+        if root:
+            found = self.lookups.deriving(root, base)
+            yield from self._loaded(self.path_of(home), root, found)
 
     def storing(self, home: Module, name: str) -> Iterator[Module]:
         """Other modules of the project around `home` that may store an attribute of that name.
 
         None at all in a project with more than `_SEARCH_LIMIT` files.
         """
-        path = self._paths.get(home, "")
-        if path:
-            root = self._root or self._project_root(os.path.dirname(path))
-            yield from self._loaded(path, root, self.lookups.storing(root, name))
+        root = self._root_of(home)
+        if root:
+            found = self.lookups.storing(root, name)
+            yield from self._loaded(self.path_of(home), root, found)
 
     def beside(self, module: Module, filename: str) -> Iterator[Module]:
         """The modules of a file name in the folder of a module and those above, nearest first."""

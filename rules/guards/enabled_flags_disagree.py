@@ -514,10 +514,12 @@ def _as_made(view: FileView, expression: ast.expr, function: Function) -> str:
         return ast.unparse(expression)
     found = view.values.origins.of(expression, function)
     places = sorted(
-        f"{item.function.module.name}:{item.expression.lineno}:{item.expression.col_offset}"
+        f"{item.function.module.filename}:{item.expression.lineno}:{item.expression.col_offset}"
         for item in found.origins
+        if item.data is NO_DATA  # of a file one expression loads all entries
     )
-    return " or ".join(places) if places and found.complete else ast.unparse(expression)
+    is_known = found.complete and places and len(places) == len(found.origins)
+    return " or ".join(places) if is_known else ast.unparse(expression)
 
 
 def _asks_scaler(view: FileView, flag: ast.expr, function: Function) -> bool:
