@@ -248,6 +248,10 @@ class InPlaceView(FileView):
             return super().place_of(module, node)
         return super().place_of(self._here, written)
 
+    def _is_of_file(self, node: ast.AST) -> bool:
+        """Whether a node is one of the file in this form, and of no other file."""
+        return node in self.module.scopes.parents
+
     def _here_for(self, node: ast.AST) -> ast.AST | None:
         """What stands in the file for a node that was written in: it, or the call to its file."""
         place = self._written_in(node)
@@ -264,11 +268,12 @@ class InPlaceView(FileView):
 
     def row_of(self, node: ast.AST) -> int:
         """The row of a node in the file as it is written."""
-        return super().row_of(self._here_for(node) or node)
+        written = self._here_for(node) if self._is_of_file(node) else None
+        return super().row_of(written or node)
 
     def source_of(self, node: ast.AST) -> str:
         """The source text of a node as it is written, under the names that it has there."""
-        place = self._written_in(node)
+        place = self._written_in(node) if self._is_of_file(node) else None
         is_it = place is not None and type(place.node) is type(node)
         return super().source_of(place.node if place is not None and is_it else node)
 

@@ -1,4 +1,4 @@
-"""Which functions and classes of a project some code that runs can come to, by their names.
+"""Who names a function or a class of a file, and whether anything that runs does.
 
 A class that nothing names is built by nobody in sight. That says something of a project of scripts,
 whose files are all there is; a package has users elsewhere.
@@ -10,6 +10,7 @@ import ast
 import os
 import re
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 
 from amplint.code.definitions import is_test_file
 from amplint.code.expressions import last_name
@@ -53,6 +54,11 @@ class Mentions:
             if not is_test_file(module.filename):
                 yield from ((module, item) for item in module.once(_named).get(name, ()))
 
+    def is_imported(self, name: str, home: Module) -> bool:
+        """Whether another file of the project gets a name from a file."""
+        stem = self.project.stem_of(home)
+        return any(_takes(other, stem, name) for other in self.project.mentioning(home, name, stem))
+
     def is_unused(self, name: str, home: Module) -> bool:
         """Whether no run comes to a function or a class at the top of a file, for all one can see.
 
@@ -72,7 +78,7 @@ class Mentions:
             bool(around)
             and not all(self._unused_around(other, home) for other in others if other != name)
             and self._is_closed(home)
-            and not self.project.is_in_notebooks(home, around)
+            and not self._is_in_notebooks(home, around)
         )
 
     def _unused_around(self, name: str, home: Module) -> frozenset[str]:
@@ -87,6 +93,19 @@ class Mentions:
                     seen.add(found)
                     pending.append(found)
         return frozenset(word for _, word in seen)
+
+    def _is_in_notebooks(self, home: Module, names: AbstractSet[str]) -> bool:
+        """Whether a notebook of the project holds one of the names, or cannot be read."""
+        lookups = self.project.lookups
+        words = "|".join(map(re.escape, sorted(names))).encode("utf-8", "replace")
+        one = re.compile(rb"\b(?:" + words + rb")\b")
+        try:
+            return any(
+                one.search(lookups.read(path))
+                for path in lookups.notebooks(self.project.root_of(home))
+            )
+        except UnreadableFile:
+            return True
 
     def _is_closed(self, home: Module) -> bool:
         """Whether nobody else can use a file: it is not installed, and no name is made in a run."""
@@ -162,3 +181,18 @@ def _is_by_name(call: ast.Call, module: Module) -> bool:
     holder, wanted = call.args[:2]
     is_module = module.resolve(holder) is not None or isinstance(holder, ast.Subscript)
     return is_module and not isinstance(wanted, ast.Constant)
+
+
+def _takes(module: Module, stem: str, name: str) -> bool:
+    """Whether a module imports a name from a module with that last part, or reads it there."""
+    scopes = module.scopes
+    if any(dotted.split(".")[-2:] == [stem, name] for dotted in scopes.aliases.values()):
+        return True
+    if any(star.rpartition(".")[2] == stem for star in scopes.stars):
+        return True
+    reads = (node for node in module.nodes() if isinstance(node, ast.Attribute))
+    return any(
+        (scopes.dotted(node) or "").split(".")[-2:] == [stem, name]
+        for node in reads
+        if node.attr == name
+    )

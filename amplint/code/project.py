@@ -12,7 +12,6 @@ import re
 import sys
 from collections import deque
 from collections.abc import Iterator
-from collections.abc import Set as AbstractSet
 from functools import lru_cache
 
 from amplint.code.filepaths import added_folders
@@ -117,7 +116,7 @@ class Project:
         """The folder of a module that was found here; "" if it lies nowhere."""
         return self._folders.get(module, "")
 
-    def _root_of(self, module: Module) -> str:
+    def root_of(self, module: Module) -> str:
         """The folder of the project around a module; "" if it lies nowhere."""
         folder = self._folder_of(module)
         return (self._root or self._project_root(folder)) if folder else ""
@@ -338,7 +337,7 @@ class Project:
         name = function.name
         if name == "__init__" and function.owner is not None:
             name = function.owner.name
-        root = self._root_of(function.module)
+        root = self.root_of(function.module)
         stem = _stem(path)
         folder = os.path.dirname(path)
         if os.path.basename(path) == "__init__.py":
@@ -351,7 +350,7 @@ class Project:
 
     def _handing_on(self, name: str, home: Module) -> Iterator[str]:
         """The packages around a module, up to the project's root, that may hand a name of it on."""
-        own, root = self.path_of(home), self._root_of(home)
+        own, root = self.path_of(home), self.root_of(home)
         for folder in self.folders_up(home):
             initial = self.lookups.file(os.path.join(folder, "__init__.py"))
             is_other = initial not in ("", own) and folder != root
@@ -360,31 +359,19 @@ class Project:
 
     def is_searched(self, module: Module) -> bool:
         """Whether callers of a module are looked for: not in a project with too many files."""
-        root = self._root_of(module)
+        root = self.root_of(module)
         return not root or self.lookups.lists(root)
 
-    def is_in_notebooks(self, module: Module, names: AbstractSet[str]) -> bool:
-        """Whether a notebook of a module's project holds one of the names, or cannot be read."""
-        root = self._root_of(module)
-        words = "|".join(map(re.escape, sorted(names))).encode("utf-8", "replace")
-        one = re.compile(rb"\b(?:" + words + rb")\b")
-        try:
-            texts = map(self.lookups.read, self.lookups.notebooks(root) if root else ())
-            return any(one.search(text) for text in texts)
-        except UnreadableFile:
-            return True
-
-    def is_imported_from(self, module: Module, name: str) -> bool:
-        """Whether another file of the project gets a name from a module."""
-        stem = _stem(self._paths.get(module, ""))
-        return any(_takes(other, stem, name) for other in self.mentioning(module, name, stem))
+    def stem_of(self, module: Module) -> str:
+        """The last part of a module's dotted name; "" if it lies nowhere."""
+        return _stem(self.path_of(module))
 
     def mentioning(self, home: Module, *words: str) -> Iterator[Module]:
         """Other modules of the project around `home` whose text holds all the words.
 
         None at all in a project with more than `_SEARCH_LIMIT` files.
         """
-        root = self._root_of(home)
+        root = self.root_of(home)
         if root:
             found = self.lookups.mentioning(root, *words)
             yield from self._loaded(self.path_of(home), root, found)
@@ -394,7 +381,7 @@ class Project:
 
         None at all in a project with more than `_SEARCH_LIMIT` files.
         """
-        root = self._root_of(home)
+        root = self.root_of(home)
         if root:
             found = self.lookups.deriving(root, base)
             yield from self._loaded(self.path_of(home), root, found)
@@ -404,7 +391,7 @@ class Project:
 
         None at all in a project with more than `_SEARCH_LIMIT` files.
         """
-        root = self._root_of(home)
+        root = self.root_of(home)
         if root:
             found = self.lookups.storing(root, name)
             yield from self._loaded(self.path_of(home), root, found)
@@ -598,21 +585,6 @@ def _stem(path: str) -> str:
     """The last part of a module's dotted name."""
     stem = os.path.splitext(os.path.basename(path))[0]
     return os.path.basename(os.path.dirname(path)) if stem == "__init__" else stem
-
-
-def _takes(module: Module, stem: str, name: str) -> bool:
-    """Whether a module imports a name from a module with that last part, or reads it there."""
-    scopes = module.scopes
-    if any(dotted.split(".")[-2:] == [stem, name] for dotted in scopes.aliases.values()):
-        return True
-    if any(star.rpartition(".")[2] == stem for star in scopes.stars):
-        return True
-    reads = (node for node in module.nodes() if isinstance(node, ast.Attribute))
-    return any(
-        (scopes.dotted(node) or "").split(".")[-2:] == [stem, name]
-        for node in reads
-        if node.attr == name
-    )
 
 
 def _dotted_below(path: str, root: str) -> str:

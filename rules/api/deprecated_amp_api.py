@@ -475,7 +475,7 @@ class _Interface:
         passed_on = imported.alias.asname == imported.alias.name and not self.is_read(imported)
         if passed_on or _in_all(module.tree, imported.name):
             return False
-        return not self._view.project.is_imported_from(module, imported.name)
+        return not self._view.objects.mentions.is_imported(imported.name, module)
 
     def _statement_fix(self, statement: ast.Import | ast.ImportFrom) -> Repair:
         moving = [one for one in self._items if one.statement is statement and self._can_move(one)]
