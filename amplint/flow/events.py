@@ -249,6 +249,7 @@ class Transitions:
         # Whatever code out of sight has done: a second `unscale_` would have ended the path here.
         following = _after(Event.UNSCALE, gradient or Gradient.SCALED, stage or Stage.READY)
         self._set_tag(state, site.optimizer, following, scalers)
+        state.typestate.pop(("renewed", site.optimizer), None)  # it has a record of its own now
         state.typestate[("stage", site.scaler, site.optimizer)] = (Stage.UNSCALED, False)
         state.typestate[("checked", site.scaler)] = True
 
@@ -289,8 +290,8 @@ class Transitions:
     def _step_violation(
         self, state: State, site: Site, stage: Stage | None, tag: Tag
     ) -> str | None:
-        if ("renewed", site.optimizer) in state.typestate:
-            return "optimizer-recreated"
+        if ("renewed", site.optimizer) in state.typestate and tag[0] is not Gradient.SCALED:
+            return "optimizer-recreated"  # what the old object's record says was divided
         if stage is None:
             return None
         certain = _broken_anyway(Event.STEP, stage)
