@@ -275,9 +275,9 @@ class ArgumentReader:
             return self._option(read, *here)
         if read.attr == "enabled":
             return self._enabled(read.value, *here, depth)
-        own = self._assigned_once(read, function)
+        own = self._assigned_once(read, *here)
         if own is not None:
-            return self._trace(*own, None, depth + 1)
+            return self._trace(*own, depth + 1)
         found, complete = self._constants(read, *here)
         return (found, complete) if found else self._configured(read)
 
@@ -360,15 +360,46 @@ class ArgumentReader:
         return [Passed(value, file=file) for value, file in entries], bool(entries)
 
     def _assigned_once(
-        self, read: ast.Attribute, function: Function
-    ) -> tuple[ast.expr, Function] | None:
+        self, read: ast.Attribute, function: Function, activation: Activation | None
+    ) -> tuple[ast.expr, Function, Activation | None] | None:
         """What `__init__` makes an attribute, if nothing else does."""
-        if not isinstance(read.value, ast.Name) or read.value.id != "self":
-            return None
         found = self._objects.bindings(read, function) or ()
         if len(found) != 1 or found[0].function.name != "__init__" or found[0].value is None:
             return None
-        return found[0].value, found[0].function
+        if isinstance(read.value, ast.Name) and read.value.id == "self":
+            return found[0].value, found[0].function, None
+        constructor = found[0].function
+        construction = self._constructed(read.value, function, activation, constructor)
+        return (found[0].value, constructor, construction) if construction is not None else None
+
+    def _constructed(
+        self,
+        thing: ast.expr,
+        function: Function,
+        activation: Activation | None,
+        constructor: Function,
+    ) -> Activation | None:
+        """The only call that makes an object, by a constructor."""
+        found = self._values.origins.of(thing, function, activation)
+        if not found.complete or len(found.origins) != 1:
+            return None
+        made = [
+            item
+            for item in self._values.origins.aliases(thing, function, activation)
+            if self._makes(item, constructor)
+        ]
+        if len(made) != 1 or not isinstance(made[0].expression, ast.Call):
+            return None
+        where = (made[0].function, made[0].activation)
+        return Activation(constructor, made[0].expression, *where, constructs=True)
+
+    def _makes(self, made: Origin, constructor: Function) -> bool:
+        """Whether an expression makes an object by a constructor."""
+        call = made.expression
+        built = (
+            self._objects.symbol(call.func, made.function) if isinstance(call, ast.Call) else None
+        )
+        return isinstance(built, Class) and self._objects.method(built, "__init__") is constructor
 
     def _constants(
         self, expression: ast.expr, function: Function, activation: Activation | None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from amplint.code.dataflow import parameters
@@ -23,7 +23,7 @@ from amplint.probe.arguments import ArgumentReader, Passed, Way, not_all
 from amplint.probe.choices import UNKNOWN, Choices
 from amplint.probe.configfiles import ConfigFiles
 from amplint.probe.domains import Option, is_same
-from amplint.probe.messages import Decision
+from amplint.probe.messages import Decision, path_of_option
 from amplint.values.conditions import conditions_at
 from amplint.values.objects import Objects
 from amplint.values.provenance import Activation, Condition, Origin
@@ -45,10 +45,12 @@ class Settled:
     Args:
         values: path -> value; what is missing is unknown.
         by_user: paths of those that somebody has to set on a command line, or to pass.
+        typed: option -> what it has to be, where that is not its default.
     """
 
     values: dict[str, Any]
     by_user: frozenset[str] = frozenset()
+    typed: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Callers:
@@ -279,8 +281,39 @@ class Callers:
                     settled[decision.path], choices, is_set = chosen
                     by_user |= {decision.path} if is_set else set()
                     break
-        found = Settled(settled, frozenset(by_user))
-        return found if all(map(choices.permit, way.conditions)) else None
+        if not all(map(choices.permit, way.conditions)):
+            return None
+        return Settled(settled, frozenset(by_user), choices.set_by_user)
+
+    def typed(
+        self,
+        function: Function,
+        caller: Function,
+        decisions: Collection[Decision],
+        options: Mapping[str, Option],
+        wanted: Collection[str],
+    ) -> dict[str, Any]:
+        """What a run of a caller is given on the command line so that it passes a function what
+        that was run with: by the paths of options.
+
+        Args:
+            wanted: paths of the inputs that were chosen.
+        """
+        for way in self.ways(function):
+            if caller not in _on_the_way(way.activation):
+                continue
+            settled = self.settle(way, decisions, options, wanted)
+            if settled is not None:
+                typed = {name: value for name, value in settled.typed.items() if name in options}
+                return {path_of_option(name): value for name, value in typed.items()}
+        return {}
+
+
+def _on_the_way(activation: Activation | None) -> Iterator[Function]:
+    """The functions whose calls lead to a function, from the inside."""
+    while activation is not None:
+        yield activation.caller
+        activation = activation.outer
 
 
 def _is_optimizer(made: ast.expr | None, function: Function) -> bool:
@@ -314,7 +347,8 @@ def _fit(
     if value is UNKNOWN or (exact and not is_same(value, wanted)):
         return None
     permitted = all(choices.permit(condition, known=True) for condition in passed.conditions)
-    return (value, choices, bool(passed.option)) if permitted else None
+    is_set = passed.option in choices.set_by_user
+    return (value, choices, is_set) if permitted else None
 
 
 def _value(passed: Passed, wanted: Any, exact: bool, choices: Choices) -> Any:

@@ -61,6 +61,17 @@ class Choices:
             return UNKNOWN
         return option.default
 
+    @property
+    def set_by_user(self) -> dict[str, Any]:
+        """What is not as it is where the user sets nothing."""
+        return {name: value for name, value in self._made.items() if not self._is_usual(name)}
+
+    def _is_usual(self, name: str) -> bool:
+        option = self._options.get(name)
+        if option is None or self._made[name] is _GIVEN:
+            return False
+        return is_same(self._made[name], option.default)
+
     def keep(self, name: str) -> Any:
         """What an option is, and stays: what else it is needed for has to go with that."""
         value = self.value(name)
@@ -121,8 +132,7 @@ class Choices:
         """Whether an option is set to something else than its default."""
         if name not in self._made:
             return False
-        option = self._options[name]
-        return option.default is None or not is_same(self._made[name], option.default)
+        return self._options[name].default is None or not self._is_usual(name)
 
     def _names(self, test: ast.expr) -> list[str]:
         read = (

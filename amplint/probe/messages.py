@@ -26,9 +26,16 @@ SMALL = "torch.nn is small"
 FILES = "files are there"
 #: How decisions about them begin.
 ABOUT_FILES = ("os.listdir@", "os.walk@", "os.path.")
+#: The root of the paths of all options of a command line, whatever the code calls the result.
+OPTIONS = "args"
 #: Wall time that a run, and a finding, may take for each processor second that it may use: what a
 #: verdict says does not depend on how busy the machine is.
 PATIENCE = 3.0
+
+
+def path_of_option(name: str) -> str:
+    """The path of what the option of a command line is, by the attribute that holds it."""
+    return f"{OPTIONS}.{name}"
 
 
 def membership(path: str, entry: object) -> str:

@@ -28,7 +28,7 @@ from amplint.probe.byhand import first_touch, is_by_hand, may_be_fused, touch_in
 from amplint.probe.callers import Callers
 from amplint.probe.counters import tests_of_counters
 from amplint.probe.domains import Option, domains_of, domains_of_options, options_of
-from amplint.probe.messages import Domain, Event, Note, Plan, Role, Source
+from amplint.probe.messages import Domain, Event, Note, Plan, Raised, Role, Source
 from amplint.probe.predictions import (
     expectations,
     is_about_calls,
@@ -38,6 +38,7 @@ from amplint.probe.predictions import (
     rows_of,
 )
 from amplint.probe.preferences import Compared, Truth, demands, fits
+from amplint.probe.refusals import ways_around
 from amplint.probe.repetition import Repetition
 from amplint.probe.replacements import doubt_about
 from amplint.probe.roles import roles_in, with_nested
@@ -241,6 +242,15 @@ class PlanBuilder:
     def doubt_about(self, function: Function) -> Note | None:
         """Something else that the program may have in the place of what a function calls."""
         return doubt_about(function, self.view.objects, self._modules_around(function, [function]))
+
+    def ways_around(self, raised: Raised, plan: Plan) -> list[dict[str, Any]]:
+        """Inputs that a program may accept, which has refused others in a line."""
+        entry = self._entries.get((plan.sources[plan.entry_source].filename, plan.entry))
+        module = entry.module if entry is not None else self.view.module
+        for other, _ in self._imported(module):
+            if self._path_of(other) == raised.filename:
+                return ways_around(other, raised.row, self.view.values.origins)
+        return []
 
     def is_straight(self, row: int) -> bool:
         """Whether nothing in its function decides whether a line is reached, but loops."""

@@ -8,7 +8,7 @@ the line under other circumstances.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -227,6 +227,7 @@ class Prober:
             first=first,
             patience=patience,
             shrinks=judge.ignores_sizes,
+            around=partial(self._builder.ways_around, plan=planned.plan),
         )
 
     # -- gates 6 and 7 -------------------------------------------------------------------------
@@ -380,7 +381,12 @@ class Prober:
         Args:
             left: how many callers are still to be asked, this one included.
         """
-        planned = self._plan(finding, caller)
+        planned, trial = self._plan(finding, caller), case.shown.trial
+        chosen = trial.request.assignment
+        typed = self._builder.calls.typed(
+            *(case.planned.function, caller, trial.result.decisions),
+            *(case.planned.options, {*chosen, *case.planned.plan.prefer}),
+        )
         # Half of the time is for what follows.
         with budget.share(1 / (left + 1)):
             exploration = self._explore(
@@ -388,8 +394,8 @@ class Prober:
                 budget,
                 judge,
                 CALLER_RUNS,
-                repair=case.shown.trial.request.repair,
-                first=case.shown.trial.request.assignment,
+                repair=trial.request.repair,
+                first={**chosen, **typed},
                 patience=CALLER_PATIENCE,
             )
         return planned, exploration
@@ -439,19 +445,30 @@ class Prober:
         for _ in range(CLIMB):
             callers = self._builder.callers(case.planned.function)
             refused, reaching = 0, ""
-            for left, caller in zip(range(len(callers), 0, -1), callers):
+            accepted: list[Mapping[str, Any]] = []
+            pending = list(callers)
+            for caller in pending:
+                left = len(pending) - pending.index(caller)
                 planned, exploration = self._asked(caller, case, finding, judge, budget, left)
                 if exploration.shown is not None and exploration.shown.proves:
                     case = Case(planned, exploration, exploration.shown)
                     break
+                reached = [trial for trial in exploration.trials if trial.reached]
+                accepted += (t.request.assignment for t in reached if not t.result.skipped)
+                if not reached:  # what it is passed itself is unknown to it, and not to its callers
+                    outer = self._builder.callers(caller)
+                    pending += [one for one in outer if one not in pending][
+                        : ENTRY_LIMIT - len(pending)
+                    ]
                 # A scaler that is built again shows in the next round, not in the line.
                 in_rounds = case.shown.prediction.kind == "rebuilt"
                 passes = ends_well(exploration) if in_rounds else goes_on(exploration)
                 if passes or goes_by(exploration, case.planned.function):
                     reaching = reaching or caller.qualname
-                    refused += exploration.exhausted
+                    refused += exploration.exhausted and caller in callers
             else:
-                silent = Silent(reaching, refused == len(callers), budget.is_spent)
+                is_complete = refused == len(callers)
+                silent = Silent(reaching, is_complete, budget.is_spent, tuple(accepted))
                 return case, silent if callers else None
         return case, None
 
@@ -500,13 +517,18 @@ class Prober:
             and not self._is_default(need.decision, case.planned)
         ]
         by_user = [need for need in set_by_hand(case) if need.decision.path in settled.by_user]
-        if len(by_user) > 1:
+        if len(by_user) > 1 and not self._accepts(silent, settled, case.planned.function):
             words = " and ".join(describe(need, case.planned.options) for need in by_user)
             return replace(case, doubts=(Note("together", detail=words),))
         if not unknown:
             return case
         words = " and ".join(describe(need, case.planned.options) for need in unknown)
         return replace(case, doubts=(Note("passed", detail=words),))
+
+    def _accepts(self, silent: Silent, settled: Settled, function: Function) -> bool:
+        """Whether the program was seen to take all that has to be typed, on the only way to a
+        function: of several, another one may have led to the line."""
+        return len(self._builder.calls.ways(function)) == 1 and silent.accepts(settled)
 
     def _is_default(self, decision: Decision, planned: Planned) -> bool:
         """Whether a value is what it is if nobody sets anything."""

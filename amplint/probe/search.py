@@ -12,7 +12,7 @@ import heapq
 import itertools
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from amplint.probe.messages import (
     SMALL,
     Decision,
     Plan,
+    Raised,
     Request,
     RunResult,
 )
@@ -239,6 +240,7 @@ def explore(
     first: dict[str, Any] | None = None,
     patience: int = BLIND_RUNS,
     shrinks: Callable[[Any], bool] = lambda shown: False,
+    around: Callable[[Raised], Iterable[dict[str, Any]]] = lambda raised: (),
 ) -> Exploration:
     """Run a plan under more and more assignments.
 
@@ -252,12 +254,13 @@ def explore(
         patience: runs that come no farther, or end as others did, before the plan is given up.
         shrinks: whether layers may be small where runs are slow: how large they are says
             nothing about what a run shows, or, of None, about what is looked for.
+        around: inputs under which the user's code would not have raised what it has.
     """
     found = Exploration()
     with contextlib.suppress(BudgetSpent):
         _search(
             *(plan, budget, show, enough, found, device, repair, limit, first or {}),
-            *(patience, shrinks),
+            *(patience, shrinks, around),
         )
     return found
 
@@ -274,6 +277,7 @@ def _search(
     first: dict[str, Any],
     patience: int,
     shrinks: Callable[[Any], bool],
+    around: Callable[[Raised], Iterable[dict[str, Any]]],
 ) -> None:
     agenda = _Agenda(first)
     lost = 0
@@ -310,6 +314,10 @@ def _search(
             agenda.add_first({**assignment, FILES: True})
         if is_enough:
             continue
+        raised = trial.result.raised
+        if raised is not None and raised.inside == "user" and not trial.reached:
+            for accepted in around(raised):
+                agenda.add_first({**assignment, **accepted})
         if is_slow:
             slow = trial, assignment  # what follows from it comes with small layers
         else:

@@ -44,17 +44,17 @@ def conditions_at(
 def tests_at(node: ast.AST, function: Function, use: ast.AST | None = None) -> Iterator[ast.expr]:
     """The tests that decide by themselves whether control reaches a node, as in `conditions_at`."""
     for condition in conditions_at(node, function, use):
-        yield from (part.test for part in _parts_that_hold(condition))
+        yield from (part.test for part in parts_that_hold(condition))
 
 
-def _parts_that_hold(condition: Condition) -> Iterator[Condition]:
+def parts_that_hold(condition: Condition) -> Iterator[Condition]:
     """A condition, or what it is made of where all of that holds by itself: `a and not (b or c)`."""
     test, side = condition.test, condition.side
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        yield from _parts_that_hold(replace(condition, test=test.operand, side=not side))
+        yield from parts_that_hold(replace(condition, test=test.operand, side=not side))
     elif isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) is side:
         for operand in test.values:
-            yield from _parts_that_hold(replace(condition, test=operand))
+            yield from parts_that_hold(replace(condition, test=operand))
     else:
         yield condition
 

@@ -46,6 +46,7 @@ GATES = [
     ("progress_in_a_file", "train.py", "AMP110", CLIP, "has not written itself"),
     ("method_is_stored", "engine.py", "AMP110", CLIP, "some file stores another"),
     ("class_is_patched", "engine.py", "AMP110", CLIP, "some file stores another"),
+    ("model_keeps_what_is_refused", "train.py", "AMP110", CLIP, "together"),
     ("linked_arguments", "app.py", "AMP201", UNSCALE, "together"),
     ("conflicts_of_a_cli_library", "train.py", "AMP110", CLIP, "a caller passes"),
     ("validator_before_a_library", "engine.py", "AMP110", CLIP, "together"),
@@ -98,12 +99,17 @@ REFUSED = [
     ("single_dispatch", "clipping.py", "AMP110", CLIP),
     ("star_import_overrides", "clipping.py", "AMP110", CLIP),
     ("loop_at_the_top", "clipping.py", "AMP110", CLIP),
+    ("accepted_kind_unscales", "train.py", "AMP110", CLIP),
+    ("file_decides_before_the_clip", "train.py", "AMP110", CLIP),
+    ("name_is_evaluated", "train.py", "AMP110", CLIP),
     ("error_is_suppressed", "engine.py", "AMP108", "scaler.unscale_(optimizer)  # again"),
 ]
 #: Mistakes, and what their confirmation says.
 CONFIRMED = {
     "click_scaler_is_none": "needs `amp` = False, `max_norm` = 1.0",
     "closure_by_position": "Attempted step but _scale is None",
+    "default_is_refused": "needs --network = 'linear' (default 'unet')",
+    "option_kept_by_the_model": "needs --outputs = 1 (default 2), --amp",
     "forward_without_gradients": "are in the graph of no loss",
     "hydra_plain_step": "`cfg.amp` = True",
     "nan_clears_and_steps": "needs a NaN in the output of forward 1",

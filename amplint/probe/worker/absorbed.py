@@ -5,6 +5,7 @@ This keeps accidents from happening (files, processes, network). It is not a san
 
 from __future__ import annotations
 
+import glob
 import math
 import posixpath
 import random
@@ -146,7 +147,7 @@ def _os() -> types.ModuleType:
         "getcwd": lambda: "/nonexistent",
         "cpu_count": lambda: 2,
         "getpid": lambda: 1,
-        "listdir": lambda *args: _files("listdir"),
+        "listdir": lambda *args: _files("os.listdir"),
         "walk": _walk,
         "getenv": lambda key, default=None: dict.get(environment, key, default),
         "putenv": environment.__setitem__,
@@ -176,14 +177,40 @@ class FileName(str):
         return self
 
 
-def _files(name: str) -> list[FileName]:
+def _files(name: str) -> list[str]:
     """What lies in a folder: nothing, or a few files."""
-    has_files = current().choose(f"os.{name}@{current().row()}", (False, True))
-    return [FileName("1"), FileName("2")] if has_files else []
+    has_files = current().choose(f"{name}@{current().row()}", (False, True))
+    return _called_like("*") if has_files else []
+
+
+def _matching(name: str, pattern: Any) -> list[str]:
+    """What is called like a pattern: who asks by one has files of that kind, or none."""
+    has_files = current().choose(f"{name}@{current().row()}", (True, False))
+    return _called_like(str(pattern)) if has_files else []
+
+
+def _called_like(pattern: str) -> list[str]:
+    """Two names that a pattern matches. How they end is as unknown as it is in the pattern."""
+    place = pattern.replace("**/", "")
+    is_known = "*" not in posixpath.splitext(place)[1] and "." in posixpath.basename(place)
+    names = [place.replace("*", number) for number in ("1", "2")]
+    return names if is_known else [FileName(name) for name in names]
+
+
+def _glob() -> types.ModuleType:
+    module = _Module("glob")
+    members = {
+        "glob": lambda pattern="*", *args, **kwargs: _matching("glob.glob", pattern),
+        "iglob": lambda pattern="*", *args, **kwargs: iter(_matching("glob.iglob", pattern)),
+        "escape": glob.escape,
+    }
+    for name, value in members.items():
+        setattr(module, name, value)
+    return module
 
 
 def _walk(top: Any = ".", *_args: Any, **_settings: Any) -> Iterator[Any]:
-    files = _files("walk")
+    files = _files("os.walk")
     return iter([(str(top), [], files)] if files else [])
 
 
@@ -408,6 +435,14 @@ class Path(PurePosixPath):
         made(self)
         return standins.StandIn("pathlib.Path().write_bytes")(*args, **kwargs)
 
+    def glob(self, pattern: Any, *args: Any, **kwargs: Any) -> Any:
+        """Files, whose ending is that of the pattern."""
+        if any(isinstance(name, FileName) for name in _called_like(str(pattern))):
+            return standins.StandIn("pathlib.Path().glob")(pattern)
+        return iter([self / name for name in _matching("pathlib.Path().glob", pattern)])
+
+    rglob = glob
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
@@ -431,6 +466,7 @@ def _random() -> types.ModuleType:
 
 
 SPECIAL: dict[str, Callable[[], types.ModuleType]] = {
+    "glob": _glob,
     "os": _os,
     "sys": _sys,
     "time": _time,

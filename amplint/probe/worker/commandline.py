@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from amplint.probe.messages import OPTIONS, path_of_option
 from amplint.probe.worker import standins, words
 from amplint.probe.worker.context import Run, current
 from amplint.probe.worker.decisions import GIVEN
 from amplint.probe.worker.replacing import replace
 
-#: The root of the paths of all options, whatever the code calls the result.
-ROOT = "args"
 #: What may be typed for an option of which nothing else is known.
 SAMPLES = ("x", "1", "0.5", "true")
 #: Values that a user types for a number that is missing.
@@ -49,7 +48,7 @@ class Setting:
 class Options(argparse.Namespace):
     """What a parser returns; an option is a decision of the run from when it is first read."""
 
-    _amp_root = ROOT
+    _amp_root = OPTIONS
     _amp_settings: ClassVar[dict[str, Setting]] = {}
 
     def __getattribute__(self, name: str) -> Any:
@@ -130,7 +129,7 @@ def _settings(run: Run, parser: argparse.ArgumentParser) -> Iterator[tuple[str, 
                 yield from _settings(run, inner)
         elif action.dest not in (argparse.SUPPRESS, "help", "version"):
             default = parser._defaults.get(action.dest, action.default)
-            path = f"{ROOT}.{action.dest}"
+            path = path_of_option(action.dest)
             values = tuple(_unique(_values(run, action, default, path)))
             if all(map(_is_plain, values)):
                 yield action.dest, Setting(path, values)
@@ -210,7 +209,7 @@ def _typed(
         if isinstance(action, argparse._SubParsersAction):
             names = tuple(action.choices)
             if names:
-                name = run.choose(f"{ROOT}.{_command(action)}", names, "option")
+                name = run.choose(path_of_option(_command(action)), names, "option")
                 last = [name, *_typed(run, action.choices[name], settings)]
             continue
         wanted = _wanted(run, settings.get(action.dest))
@@ -237,7 +236,9 @@ def _wanted(run: Run, setting: Setting | None) -> Any:
         return _NOTHING
     if value is GIVEN:
         value = next((option for option in setting.values if option is not None), None)
-    return run.choose(setting.path, setting.values, "option") if len(setting.values) > 1 else value
+    if len(setting.values) == 1 and value in setting.values:
+        return value
+    return run.choose(setting.path, setting.values, "option")
 
 
 def _required_of(run: Run, group: Any, settings: dict[str, Setting]) -> Iterator[str]:

@@ -1,8 +1,10 @@
-"""Small real classes for objects of libraries whose meaning is known: nested settings, progress."""
+"""Small real classes for objects of libraries whose meaning is known: nested settings, progress,
+means."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 from amplint.probe.worker import values
@@ -49,8 +51,8 @@ class Settings(dict):  # type: ignore[type-arg]
         if not isinstance(value, (bool, int, float, str)):
             return value
         path = f"{self._amp_path}.{key}"
-        use = current().use(path)
-        if isinstance(value, bool) or use.truth or use.compared:
+        use, (is_wanted, _) = current().use(path), current().decisions.asked(path)
+        if is_wanted or isinstance(value, bool) or use.truth or use.compared:
             return values.Declared(path, value).choose()
         return value
 
@@ -81,8 +83,34 @@ class Settings(dict):  # type: ignore[type-arg]
     def freeze(self, *args: Any, **kwargs: Any) -> None:
         """Files are read by nobody, and what may be set is left to decisions."""
 
+    def dump(self, *args: Any, **kwargs: Any) -> str:
+        """Nobody reads it."""
+        return ""
+
     defrost = merge_from_file = merge_from_list = merge_from_other_cfg = lock = unlock = freeze
 
 
+class Meter:
+    """What timm/utils/metrics.py keeps of a quantity: the last value, the sum, and the mean."""
+
+    def __init__(self, _name: str) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing has been seen."""
+        self.val = self.avg = self.sum = self.count = 0
+
+    def update(self, val: Any, n: Any = 1) -> None:
+        """A value of so many samples."""
+        self.val = val
+        self.sum += val * n
+        self.count += n
+        self.avg = self.sum / self.count if self.count else self.sum
+
+
 #: Name of a class -> what is called for it, with the last part of the name in front.
-LIBRARY = {**dict.fromkeys(SETTINGS, Settings), **dict.fromkeys(PROGRESS, Progress)}
+LIBRARY: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(SETTINGS, Settings),
+    **dict.fromkeys(PROGRESS, Progress),
+    **dict.fromkeys(("timm.utils.AverageMeter", "timm.utils.metrics.AverageMeter"), Meter),
+}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import re
 import sys
 from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from types import FrameType
@@ -52,6 +53,8 @@ TABLES = (dict, list, tuple, set, frozenset, KeysView)
 #: An entry of none of them.
 OTHER = "something else"
 PLAIN = (str, int, float, bool)
+#: A text that `eval` does nothing with but look something up.
+_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 CONTAINERS = (tuple, list, dict, Mapping, Sequence)
 
 
@@ -110,7 +113,7 @@ class UserBuiltins:
             "input": lambda *args: "",
             "print": lambda *args, **kwargs: None,
             "breakpoint": lambda *args, **kwargs: None,
-            "eval": lambda *args: standins.StandIn("eval()"),
+            "eval": _eval,
             "exec": self.exec,
             "exit": _exit,
             "quit": _exit,
@@ -186,6 +189,9 @@ class UserBuiltins:
             known = tuple(table)
             if all(isinstance(other, (str, int)) for other in known):
                 entry = entry._amp_bind_to((*known, OTHER))
+        if isinstance(entry, standins.StandIn) and isinstance(table, str):
+            path = f"contains({table!r}, {standins.get(entry, '_path')})"
+            return bool(self._run.choose(path, (False, True)))
         return entry in table
 
     def item(self, table: Any, key: Any) -> Any:
@@ -420,6 +426,14 @@ def _members(thing: Any) -> Any:
 
 def _vars(*things: Any) -> Any:
     return _members(*things) if things else {}
+
+
+def _eval(text: Any, *names: Any) -> Any:
+    """What a dotted name means where it is asked for; anything else may do anything."""
+    if names or type(text) is not str or not _DOTTED.fullmatch(text):
+        return standins.StandIn("eval()")
+    frame = sys._getframe(1)
+    return eval(text, frame.f_globals, frame.f_locals)
 
 
 def _exit(*args: Any) -> None:

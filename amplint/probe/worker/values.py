@@ -22,6 +22,8 @@ def make(path: str, owner: Any = None) -> Any:
     if run.decisions.is_declared(path):
         return run.choose(path, ())
     role = run.role(path)
+    if role is None and isinstance(run.decisions.asked(path)[1], str):
+        return run.choose(path, _strings(run, path))  # may be called like the model that it names
     kind = role.kind if role else words.kind_of(path, run.use(path).attributes)
     if role is None and (owner is not None or (kind != "model" and run.use(path).called)):
         kind = None
