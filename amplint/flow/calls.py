@@ -14,16 +14,16 @@ from typing import Protocol
 from amplint.amp import names
 from amplint.amp.roles import Role
 from amplint.code.arguments import is_decorated, parameters
+from amplint.code.dataflow import names_in
 from amplint.code.definitions import is_stub
 from amplint.code.expressions import callee_of, last_name
-from amplint.code.layout import layout_of
 from amplint.code.looking import only_looks
 from amplint.code.module import Class, Function, walk
 from amplint.flow.call import Call, Frame, argument_expressions, callee_name, is_super
 from amplint.flow.conditions import Formula
 from amplint.flow.escapes import Escapes
 from amplint.flow.events import Site, Transitions
-from amplint.flow.facts import CLIP_NAMES, EDITS, clips, is_gradient
+from amplint.flow.facts import CLIP_NAMES, EDITS, clips, is_gradient, is_of_some
 from amplint.flow.functions import Functions, Runner
 from amplint.flow.library_calls import LibraryCalls
 from amplint.flow.naming import named
@@ -32,7 +32,6 @@ from amplint.flow.reader import Reader
 from amplint.flow.slice import CLIP_HELPER, RUNNERS, SUSPECT, is_for_effect, is_own_call
 from amplint.flow.state import EVERY, State
 from amplint.flow.values import CALLABLE_KINDS, HANDED, KEEPER, OPAQUE, UNBOUND, Value, kind_of
-from amplint.values.conditions import tests_at
 
 Valued = list[tuple[State, Value]]
 
@@ -544,30 +543,11 @@ class Calls:
         if not isinstance(target, ast.Attribute) or target.attr != "grad":
             return
         if kind_of(value) == "none":
-            if _is_of_some(target, frame.function):
+            if is_of_some(target, frame.function):
                 return  # the others still have theirs, which is enough for a step
             self.transitions.zero_grad(state, Site(target, frame.function, optimizer=EVERY))
             return
         self.transitions.havoc(state)
-
-
-def _is_of_some(target: ast.expr, function: Function) -> bool:
-    """Whether a test of a loop's own names, other than of a gradient, stands around a place.
-
-    A function that gets the parameter is called in the loop; what else it gets may come from there.
-    """
-    layout = layout_of(function)
-    if target not in layout:
-        return False
-    loop = next(iter(layout.loops(target)), None)
-    if isinstance(loop, (ast.For, ast.AsyncFor)):
-        names = _identifiers(loop.target)
-    elif loop is None and _identifiers(target) & parameters(function).keys():
-        names = {*parameters(function)}
-    else:
-        return False
-    tests = tests_at(target, function, loop)
-    return any(names & _identifiers(test) and ".grad" not in ast.unparse(test) for test in tests)
 
 
 def _effects(results: Valued | None) -> frozenset | None:
@@ -585,12 +565,8 @@ def _loss_calls(function: Function) -> frozenset[int]:
         if isinstance(node, ast.Call) and callee_name(node) in ("backward", "scale"):
             places = [node.func.value] if isinstance(node.func, ast.Attribute) else []
             for place in (*places, *node.args[:1]):
-                used |= _identifiers(place)
+                used |= names_in(place)
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            targets = {name for target in node.targets for name in _identifiers(target)}
+            targets = {name for target in node.targets for name in names_in(target)}
             assigned.append((targets, id(node.value)))
     return frozenset(call for targets, call in assigned if targets & used)
-
-
-def _identifiers(node: ast.expr) -> set[str]:
-    return {part.id for part in walk(node) if isinstance(part, ast.Name)}

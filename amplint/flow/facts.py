@@ -18,10 +18,13 @@ from amplint.amp.names import CLIP_FUNCTIONS
 from amplint.amp.roles import Role, Roles
 from amplint.code.arguments import parameters
 from amplint.code.by_name import matching, read_by_name, written_by_name
-from amplint.code.dataflow import bindings_of
+from amplint.code.dataflow import bindings_of, names_in
 from amplint.code.expressions import path_text
+from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function, Module, walk_function
+from amplint.code.tree import walk
 from amplint.flow.call import callee_name
+from amplint.values.conditions import tests_at
 
 CLIP_NAMES = frozenset(name.rpartition(".")[2] for name in CLIP_FUNCTIONS)
 SCALER_METHODS = frozenset({"scale", "step", "update", "unscale_"})
@@ -46,6 +49,8 @@ WHOLE_STEP = frozenset({BACKWARD, SCALE, STEP, UPDATE})
 EVENT_WORDS = frozenset({BACKWARD, SCALE, STEP, UPDATE, UNSCALE, ZERO_GRAD, CLIP, PLAIN_STEP, EDIT})
 #: Methods that multiply or divide a gradient in place: by the scale, for all that is known.
 EDITS = frozenset({"mul_", "div_"})
+#: What a gradient has in common with its parameter.
+_FORM = frozenset({"dtype", "shape", "ndim", "dim", "size", "numel", "device", "layout"})
 
 
 @dataclass(slots=True, eq=False)
@@ -384,6 +389,32 @@ def is_gradient(place: ast.AST) -> bool:
     if isinstance(place, ast.Attribute) and place.attr == "data":
         place = place.value
     return isinstance(place, ast.Attribute) and place.attr == "grad"
+
+
+def is_of_some(target: ast.expr, function: Function) -> bool:
+    """Whether a test of a loop's own names, other than of a gradient, stands around a place.
+
+    A function that gets the parameter is called in the loop; what else it gets may come from there.
+    """
+    layout = layout_of(function)
+    if target not in layout:
+        return False
+    loop = next(iter(layout.loops(target)), None)
+    if isinstance(loop, (ast.For, ast.AsyncFor)):
+        names = names_in(loop.target)
+    elif loop is None and names_in(target) & parameters(function).keys():
+        names = {*parameters(function)}
+    else:
+        return False
+    tests = tests_at(target, function, loop)
+    return any(names & names_in(test) and not _asks_gradient(test) for test in tests)
+
+
+def _asks_gradient(test: ast.expr) -> bool:
+    """Whether a test is about what a gradient is, and not only about its form: its parameter's."""
+    attributes = [part for part in walk(test) if isinstance(part, ast.Attribute)]
+    forms = {id(part.value) for part in attributes if part.attr in _FORM}
+    return any(part.attr == "grad" and id(part) not in forms for part in attributes)
 
 
 def close_over_calls(

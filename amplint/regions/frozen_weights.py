@@ -41,7 +41,45 @@ def may_be_frozen(regions: Regions, call: ast.Call, function: Function) -> bool:
         if layout.reaches(node, call) and path in _paths_in(node, function):
             switched = _switches(regions, node, function, _DEPTH)
             frozen = switched[-1] if switched else frozen
-    return frozen is not False
+    return frozen is not False or _is_frozen_by_context(regions, call, function, path)
+
+
+def _is_frozen_by_context(regions: Regions, call: ast.Call, function: Function, path: str) -> bool:
+    """Whether a `with` around a forward enters a function of the project that freezes its model."""
+    entered = [
+        item.context_expr
+        for node in layout_of(function).ancestors(call)
+        if isinstance(node, (ast.With, ast.AsyncWith))
+        for item in node.items
+    ]
+    for context in entered:
+        callee = (
+            regions.objects.callee(context, function) if isinstance(context, ast.Call) else None
+        )
+        if (
+            callee is None
+            or not _mentions(callee, path)
+            and path not in _paths_in(context, function)
+        ):
+            continue
+        switched = _switched_at_the_yield(regions, callee)
+        if switched and switched[-1] is not False:
+            return True
+    return False
+
+
+def _mentions(function: Function, path: str) -> bool:
+    return any(path_text(node) == path for node in function.nodes if isinstance(node, ast.expr))
+
+
+def _switched_at_the_yield(regions: Regions, generator: Function) -> list[bool | None]:
+    """What a generator has switched when it yields for the first time."""
+    found: list[bool | None] = []
+    yields = [node.lineno for node in generator.nodes if isinstance(node, ast.Yield)]
+    for node in generator.nodes:
+        if yields and isinstance(node, (ast.Assign, ast.Call)) and node.lineno < min(yields):
+            found += _switches(regions, node, generator, _DEPTH)
+    return found
 
 
 def _paths_in(node: ast.AST, function: Function) -> set[str]:

@@ -227,8 +227,11 @@ def is_forward(regions: Regions, item: Inside) -> bool:
         return known.name == "forward"
     if keeps_weights(regions, callee, item.function):
         return True
-    if not item.call.args and not item.call.keywords:
-        return False  # what is out of sight, and given no data, is no forward
+    given = (*item.call.args, *(keyword.value for keyword in item.call.keywords))
+    if all(isinstance(value, ast.Constant) for value in given):
+        return (
+            False  # what is out of sight, and given no data, is no forward: `settings.get("x", 1)`
+        )
     return path_text(callee) is not None and item.call in _loss_calls(item.function)
 
 

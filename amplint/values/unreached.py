@@ -10,9 +10,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import pairwise
 
 from amplint.code.arguments import is_decorated_otherwise
-from amplint.code.layout import layout_of
+from amplint.code.expressions import last_name
+from amplint.code.layout import TRIES, layout_of
 from amplint.code.module import Function, Module, walk
 from amplint.code.unbound import is_behind
 from amplint.findings import Link, Standing
@@ -27,6 +29,8 @@ _PASSING = frozenset(
     ("autocast", "no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "nullcontext")
     + ("detect_anomaly", "set_detect_anomaly", "record_function", "profile", "device")
 )
+#: What Python raises where a library does not have, or does not take, something.
+_OF_VERSIONS = frozenset(("TypeError", "AttributeError", "ImportError", "ModuleNotFoundError"))
 _LIBRARIES = frozenset(("torch", "contextlib"))
 
 
@@ -49,6 +53,7 @@ class Unreached:
         return (
             self._before(node, function)
             or self._left_out(node, function)
+            or self._for_another_torch(node, function)
             or self._why_unentered(function)
         )
 
@@ -103,6 +108,32 @@ class Unreached:
             if self._hangs_on_defaults(item.test, item.function):
                 return doubt(ast.unparse(item.test), f"is ever {'true' if item.side else 'false'}")
         return None
+
+    def _for_another_torch(self, node: ast.AST, function: Function) -> Link | None:
+        """Why a handler does not run: it calls in another way what torch takes as it is called before.
+
+        `try: scaler = GradScaler("cuda") except TypeError: scaler = GradScaler()`, by any arguments.
+        """
+        layout = layout_of(function)
+        around = layout.ancestors(node) if node in layout else ()
+        for handler, outer in pairwise(around):
+            if not isinstance(handler, ast.ExceptHandler) or not isinstance(outer, TRIES):
+                continue
+            if not _is_of_versions(handler):
+                continue
+            again = {last_name(call.func) for call in self._torch_calls(handler, function)}
+            for statement in outer.body:
+                for call in self._torch_calls(statement, function):
+                    if last_name(call.func) in again and not self.raising.refuses(call, function):
+                        return doubt(ast.unparse(call), "is refused by torch")
+        return None
+
+    def _torch_calls(self, block: ast.AST, function: Function) -> Iterator[ast.Call]:
+        for part in layout_of(function).inside(block):
+            if isinstance(part, ast.Call):
+                dotted = function.module.resolve(part.func) or ""
+                if dotted.startswith("torch."):
+                    yield part
 
     def _hangs_on_defaults(self, test: ast.expr, function: Function) -> bool:
         """Whether all constants that a test may read are defaults of parameters."""
@@ -187,6 +218,12 @@ class Unreached:
             return None
         # Of a script that somebody edits between its runs, a function may be the one of another day.
         return Link("reach", Standing.OPEN, name, "is called by somebody")
+
+
+def _is_of_versions(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler awaits what a library of another version raises, and nothing else."""
+    kinds = getattr(handler.type, "elts", [handler.type])
+    return all(kind is not None and last_name(kind) in _OF_VERSIONS for kind in kinds)
 
 
 def _outermost(function: Function) -> str:

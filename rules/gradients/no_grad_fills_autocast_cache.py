@@ -81,6 +81,7 @@ from amplint.code.module import Function
 from amplint.expectations import measured
 from amplint.findings import Finding, Severity
 from amplint.regions.cached_weights import clears_cache
+from amplint.regions.frozen_weights import may_be_frozen
 from amplint.regions.regions import Region, opening_words
 from amplint.regions.training import is_forward
 from amplint.rule import Rule
@@ -156,6 +157,8 @@ def _pair(view: FileView, region: Region) -> tuple[ast.Call, ast.Call] | None:
                 continue
             if not may_follow(view.values, first, second, function, entered=region.opened):
                 continue
+            if may_be_frozen(regions, second, function):
+                continue  # autocast does not look for kept copies of weights that require no gradient
             if _is_without_graph(first, function) and not _is_without_graph(second, function):
                 return first, second
     return None

@@ -101,10 +101,12 @@ from amplint.amp.refused_calls import RefusedCall, no_member, refused_call
 from amplint.amp.scalers import is_off_on_a_gpu
 from amplint.amp.signatures import METHODS
 from amplint.code.dataflow import constant_of
+from amplint.code.expressions import last_name
 from amplint.code.module import CallSite, Module
 from amplint.expectations import AMP_ARGUMENTS, raises
 from amplint.findings import Finding, Link, Severity, Standing
 from amplint.fixing.verbs import Add, Drop, Name, Repair, Write, unsafe
+from amplint.flow.raising import is_awaited
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -121,6 +123,8 @@ RULE = Rule(
     ),
 )
 
+#: What torch and Python raise where a call is not as they want it.
+_REFUSALS = ("TypeError", "ValueError", "AttributeError", "RuntimeError")
 #: What a scaler is for, in the order in which it is called.
 PROTOCOL = ("scale", "unscale_", "step", "update")
 REFUSED = "`{callee}` raises `TypeError: … {words}`"
@@ -149,6 +153,7 @@ def check(view: FileView) -> Iterator[Finding]:
                 if found.flag is None
                 else flag_link(view.values, found.flag, site.function),
             )
+            rests += _caught(site)
             if found.later and is_off_on_a_gpu(view, site.node, site.function):
                 rests += (Link("value", Standing.GUESS, name, "is on with an older torch"),)
             fix = _repaired(view, site, found.node, found.message)
@@ -168,8 +173,16 @@ def _refused(view: FileView) -> Iterator[Finding]:
         rests = (
             links.proved("object", site.node.func.value, "is torch's GradScaler"),
             links.proved("value", site.node, "is what it is given"),
+            *_caught(site),
         )
         yield view.finding(RULE, site.node, message, help, links=rests)
+
+
+def _caught(site: CallSite) -> tuple[Link, ...]:
+    """That a handler around a call names what torch raises there: the program goes on by it."""
+    if not is_awaited(site.node, site.function, _REFUSALS):
+        return ()
+    return (Link("damage", Standing.HARMLESS, last_name(site.node.func), "ends a program"),)
 
 
 def _unknown_names(view: FileView) -> Iterator[Finding]:
@@ -184,6 +197,7 @@ def _unknown_names(view: FileView) -> Iterator[Finding]:
             rests = (
                 links.proved("object", site.node.func, f"is of `{module}`"),
                 links.proved("value", site.node.func, "is none of its names"),
+                *_caught(site),
             )
             yield view.finding(RULE, site.node, message, help, links=rests)
 

@@ -36,6 +36,12 @@ LEVELS = {
     ("AMP116/bad_window_of_the_data.py", "AMP116"): {14: "info"},
     ("AMP107/bad_class_that_nobody_builds", "AMP107"): {30: "info", 39: "warning"},
     ("AMP209/bad_scale_where_it_is_on.py", "AMP209"): {12: "info", 16: "error", 20: "error"},
+    ("AMP209/bad_refused_and_expected.py", "AMP209"): {
+        9: "info",
+        16: "error",
+        26: "info",
+        34: "error",
+    },
     ("AMP106/bad_step_of_what_may_be_none.py", "AMP106"): {21: "error", 32: "info"},
     ("AMP106/bad_none_by_an_earlier_test.py", "AMP106"): {23: "info"},
     ("AMP611/bad_cleared_before_each.py", "AMP611"): {17: "info", 30: "warning"},
