@@ -11,7 +11,7 @@ import pytest
 from amplint.rules import load
 
 from amplint.findings import Evidence, Finding, Link, Position, Severity, Span, Standing
-from amplint.levels import ADVICE_UNTIL_SEEN, WARNING_UNTIL_SEEN, seen_as, unseen
+from amplint.levels import ADVICE_UNTIL_SEEN, CEILING, WARNING_UNTIL_SEEN, seen_as, unseen
 
 ROOT = Path(__file__).resolve().parent.parent
 SHEETS = sorted((ROOT / "docs" / "survey").glob("batch-*-sheet.tsv"))
@@ -59,6 +59,22 @@ def test_rules_that_were_wrong_twice_as_often_as_right_make_advice(survey: Modul
     assert wrong == ADVICE_UNTIL_SEEN
 
 
+def test_standings_that_were_wrong_twice_as_often_as_right_make_advice(survey: ModuleType) -> None:
+    found: dict[Standing, Counter[str]] = defaultdict(Counter)
+    for sheet in SINCE:
+        for row, verdict in survey.by_pattern(survey.settle([survey.read_sheet(sheet)])):
+            standings = {link.partition(":")[2] for link in row.standing.split()}
+            for standing in map(Standing, standings - {""}) if row.code else ():
+                found[standing][verdict] += 1
+    wrong = {
+        standing
+        for standing, each in found.items()
+        if each.total() >= 5 and each["true"] * 3 < each.total()
+    }
+    assert wrong == {Standing.USE}
+    assert all(CEILING[standing] is Severity.INFO for standing in wrong)
+
+
 def _finding(severity: Severity, *links: Link) -> Finding:
     place = Position(3, 1)
     return Finding(
@@ -70,7 +86,7 @@ def _finding(severity: Severity, *links: Link) -> Finding:
     ("standing", "level"),
     [
         (Standing.CODE, Severity.ERROR),
-        (Standing.USE, Severity.WARNING),
+        (Standing.USE, Severity.INFO),
         (Standing.GUESS, Severity.INFO),
     ],
 )

@@ -20,10 +20,10 @@ LEVELS = {
         76: "info",
     },
     ("AMP405/bad_other_names.py", "AMP405"): {
-        20: "warning",
-        37: "warning",
-        51: "warning",
-        74: "warning",
+        20: "info",
+        37: "info",
+        51: "info",
+        74: "info",
     },
     ("AMP503/bad_trainer_elsewhere", "AMP503"): {
         20: "error",

@@ -292,6 +292,12 @@ def fit(net, rows, keeper, first, second, names):
         keeper.step(first)
         keeper.update()
         {late}
+
+
+def main(net, rows, names):
+    first = torch.optim.SGD(net.parameters(), lr=0.1)
+    second = torch.optim.SGD(names["rim"], lr=0.1)
+    fit(net, rows, torch.amp.GradScaler("cuda"), first, second, names)
 """
 
 
