@@ -154,7 +154,7 @@ class _Engine:
         found = list(feasible(found, unfinished, self._attempt_apart))
         found = [item for item in found if not item.elsewhere or self._is_made_here(item)]
         found = [kept for item in found if (kept := self._as_callers_have_it(item)) is not None]
-        found += self._never_done({item.site.node for item in found})
+        found += self._never_done(found)
         return [item for item in found if self._is_wanted(item)]
 
     def _attempt_apart(
@@ -314,15 +314,18 @@ class _Engine:
 
         return self._ask(self._heirs, (entry, heir), judge)
 
-    def _never_done(self, reported: set[ast.expr]) -> Iterator[Found]:
-        """Scalers that nothing in the file ever scales with, or updates."""
+    def _never_done(self, reported: Sequence[Found]) -> Iterator[Found]:
+        """Scalers that nothing in the file ever scales with, or updates, and that no path has shown."""
+        told = {(item.verdict.code, item.site.scaler_text) for item in reported}
+        nodes = {item.site.node for item in reported}
         for site, word in never_done(self.unit):
-            if site.node in reported or self._is_shared(site):
-                continue
             text = ast.unparse(site.node.func.value)  # type: ignore[attr-defined]
+            code, slug = NEVER[word]
+            is_told = site.node in nodes or (code, text) in told
+            if is_told or self._is_shared(site):
+                continue
             optimizer = ast.unparse(site.node.args[0]) if site.node.args else ""
             place = Site(site.node, site.function, text, "", text, optimizer)
-            code, slug = NEVER[word]
             verdict = Verdict(code, {"never": "yes", "slug": slug})
             links = tuple(scaler_and_optimizer(self.program, site))
             yield Found(slug, place, State(), verdict, site.function, links=links)
