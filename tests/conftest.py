@@ -46,6 +46,11 @@ LONG = (
 )
 
 
+#: New objects between collections, other numbers than those of `amplint/collector.py`; and of
+#: collections of the middle generation, each after a million new objects.
+RARELY, ENOUGH = (50_000, 20, 99), 2
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Spare the collector what lives as long as the process: torch, and twelve thousand tests.
@@ -54,7 +59,18 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 10, 10)
+    gc.set_threshold(*RARELY)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Free what tests have left behind, and do not look again through what is still in use.
+
+    Caches keep the trees of some thousand programs: 100 s of a run went into walking them.
+    """
+    if gc.get_threshold() == RARELY and gc.get_count()[2] >= ENOUGH:
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

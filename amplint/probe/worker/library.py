@@ -98,7 +98,10 @@ class Meter:
 
     def reset(self) -> None:
         """Nothing has been seen."""
-        self.val = self.avg = self.sum = self.count = 0
+        self.val: Any = 0
+        self.avg: Any = 0
+        self.sum: Any = 0
+        self.count: Any = 0
 
     def update(self, val: Any, n: Any = 1) -> None:
         """A value of so many samples."""
