@@ -98,7 +98,12 @@ def _part(whole: ast.expr, part: Part) -> ast.expr:
 
 
 class ArgumentReader:
-    """Reads what one way into a function passes for its inputs."""
+    """Reads what one way into a function passes for its inputs.
+
+    Args:
+        through_objects: whether what a constructor keeps of an argument is read as that argument.
+            Anybody may have changed it since, so that it says what to try, and proves nothing.
+    """
 
     def __init__(
         self,
@@ -107,7 +112,10 @@ class ArgumentReader:
         way: Way,
         options: dict[str, Option],
         files: ConfigFiles | None,
+        *,
+        through_objects: bool = False,
     ) -> None:
+        self._through_objects = through_objects
         self._files = files
         self._objects = objects
         self._values = values
@@ -368,6 +376,8 @@ class ArgumentReader:
             return None
         if isinstance(read.value, ast.Name) and read.value.id == "self":
             return found[0].value, found[0].function, None
+        if not self._through_objects:
+            return None
         constructor = found[0].function
         construction = self._constructed(read.value, function, activation, constructor)
         return (found[0].value, constructor, construction) if construction is not None else None

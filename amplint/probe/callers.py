@@ -251,6 +251,8 @@ class Callers:
         decisions: Iterable[Decision],
         options: Mapping[str, Option],
         wanted: Collection[str] = (),
+        *,
+        through_objects: bool = False,
     ) -> Settled | None:
         """The inputs that a way into a function settles: as they were chosen where it can pass
         that, else as it passes them.
@@ -258,12 +260,16 @@ class Callers:
         Args:
             wanted: paths of inputs that have to be as they were chosen if possible. The others
                 are what they are if the user sets nothing.
+            through_objects: as `ArgumentReader` has it; not where the answer is to prove something.
 
         Returns:
             None if the way is never taken like that.
         """
         known = dict(options)  # grows by the fields that a command line fills
-        reader = ArgumentReader(self._objects, self._values, way, known, self._files)
+        reader = ArgumentReader(
+            *(self._objects, self._values, way, known, self._files),
+            through_objects=through_objects,
+        )
         choices = Choices(known)
         settled: dict[str, Any] = {}
         by_user: set[str] = set()
@@ -302,7 +308,7 @@ class Callers:
         for way in self.ways(function):
             if caller not in _on_the_way(way.activation):
                 continue
-            settled = self.settle(way, decisions, options, wanted)
+            settled = self.settle(way, decisions, options, wanted, through_objects=True)
             if settled is not None:
                 typed = {name: value for name, value in settled.typed.items() if name in options}
                 return {path_of_option(name): value for name, value in typed.items()}

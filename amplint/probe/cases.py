@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from amplint.code.module import Function
 from amplint.findings import Evidence, Finding
 from amplint.probe.acceptance import is_own, is_so_by_default
-from amplint.probe.callers import Settled
-from amplint.probe.domains import is_same
 from amplint.probe.doubts import OWNERS, SECOND_CALL
 from amplint.probe.inputs import Need, is_about, root_of
-from amplint.probe.messages import Note, Omission, path_of_option
+from amplint.probe.messages import Note, Omission
 from amplint.probe.outcomes import passes
 from amplint.probe.planning import Planned
 from amplint.probe.predictions import why_not
@@ -83,21 +79,11 @@ class Silent:
         reaching: one that came to the line, "" if none did.
         complete: all of them came there, with all inputs that there are.
         cut: there was no time to see what they do.
-        accepted: what runs of them that came to the line were given.
     """
 
     reaching: str
     complete: bool
     cut: bool
-    accepted: tuple[Mapping[str, Any], ...] = ()
-
-    def accepts(self, settled: Settled) -> bool:
-        """Whether a caller came to the line with all that has to be typed for some inputs."""
-        wanted = {path_of_option(name): value for name, value in settled.typed.items()}
-        return any(
-            all(path in given and is_same(given[path], wanted[path]) for path in wanted)
-            for given in self.accepted
-        )
 
 
 def not_probed(finding: Finding) -> Verdict:

@@ -8,7 +8,7 @@ the line under other circumstances.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -445,7 +445,6 @@ class Prober:
         for _ in range(CLIMB):
             callers = self._builder.callers(case.planned.function)
             refused, reaching = 0, ""
-            accepted: list[Mapping[str, Any]] = []
             pending = list(callers)
             for caller in pending:
                 left = len(pending) - pending.index(caller)
@@ -453,9 +452,8 @@ class Prober:
                 if exploration.shown is not None and exploration.shown.proves:
                     case = Case(planned, exploration, exploration.shown)
                     break
-                reached = [trial for trial in exploration.trials if trial.reached]
-                accepted += (t.request.assignment for t in reached if not t.result.skipped)
-                if not reached:  # what it is passed itself is unknown to it, and not to its callers
+                if not any(trial.reached for trial in exploration.trials):
+                    # What it is passed itself is unknown to it, and not to its callers.
                     outer = self._builder.callers(caller)
                     pending += [one for one in outer if one not in pending][
                         : ENTRY_LIMIT - len(pending)
@@ -467,8 +465,7 @@ class Prober:
                     reaching = reaching or caller.qualname
                     refused += exploration.exhausted and caller in callers
             else:
-                is_complete = refused == len(callers)
-                silent = Silent(reaching, is_complete, budget.is_spent, tuple(accepted))
+                silent = Silent(reaching, refused == len(callers), budget.is_spent)
                 return case, silent if callers else None
         return case, None
 
@@ -517,18 +514,13 @@ class Prober:
             and not self._is_default(need.decision, case.planned)
         ]
         by_user = [need for need in set_by_hand(case) if need.decision.path in settled.by_user]
-        if len(by_user) > 1 and not self._accepts(silent, settled, case.planned.function):
+        if len(by_user) > 1:
             words = " and ".join(describe(need, case.planned.options) for need in by_user)
             return replace(case, doubts=(Note("together", detail=words),))
         if not unknown:
             return case
         words = " and ".join(describe(need, case.planned.options) for need in unknown)
         return replace(case, doubts=(Note("passed", detail=words),))
-
-    def _accepts(self, silent: Silent, settled: Settled, function: Function) -> bool:
-        """Whether the program was seen to take all that has to be typed, on the only way to a
-        function: of several, another one may have led to the line."""
-        return len(self._builder.calls.ways(function)) == 1 and silent.accepts(settled)
 
     def _is_default(self, decision: Decision, planned: Planned) -> bool:
         """Whether a value is what it is if nobody sets anything."""
