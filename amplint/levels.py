@@ -3,9 +3,10 @@
 An error is proved: none of its links is guessed. That AMP is switched on is what amplint is
 about; beyond that an error may need one option that is not left at its default, and names it.
 An error that needs several options, which nothing in sight turns on together, is a warning; a
-warning that needs one is advice. So is what rests on an object that is known by its use alone, because
-nobody in sight builds it or hands it in: on code that nobody had read two of 14 such patterns were
-true since these levels stand, which is fewer than the one in three that a rule needs (docs/precision.md).
+warning that needs one is advice. An object that is known by its use alone, because nobody in sight
+builds it or hands it in, makes no error, and before a run has shown it no more than advice: on code that
+nobody had read two of 14 such patterns were true since these levels stand, which is fewer than the one in
+three that a rule needs (docs/precision.md).
 
 What a rule claims counts, too. Some claims need so much to be known of a program (that nobody clears
 the gradients between two rounds, that a path can be taken at all) that they were wrong at least as
@@ -24,7 +25,7 @@ from amplint.findings import Evidence, Finding, Link, Severity, Standing
 CEILING: Mapping[Standing, Severity] = {
     Standing.CODE: Severity.ERROR,
     Standing.LIBRARY: Severity.ERROR,
-    Standing.USE: Severity.INFO,
+    Standing.USE: Severity.WARNING,
     Standing.OPTION: Severity.ERROR,
     Standing.OPEN: Severity.WARNING,
     Standing.HARMLESS: Severity.INFO,
@@ -68,6 +69,8 @@ WARNING_UNTIL_SEEN = frozenset(
 #: Rules that were true in fewer than one of three patterns of the batches since these levels stand,
 #: of five or more: what they say is advice before a run has shown it (tests/test_calibration.py).
 ADVICE_UNTIL_SEEN = frozenset({"AMP113", "AMP202", "AMP301"})
+#: The same of standings: findings with a link that stands so.
+WEAK_UNTIL_SEEN = frozenset({Standing.USE})
 
 
 def level(severity: Severity, links: Iterable[Link]) -> Severity:
@@ -80,9 +83,9 @@ def level(severity: Severity, links: Iterable[Link]) -> Severity:
     return min((severity, *ceilings), key=lambda item: item.rank)
 
 
-def unseen(code: str, severity: Severity) -> Severity:
+def unseen(code: str, severity: Severity, links: Iterable[Link]) -> Severity:
     """What a finding of a rule is, that can be of this severity, before a run has shown it."""
-    if code in ADVICE_UNTIL_SEEN:
+    if code in ADVICE_UNTIL_SEEN or any(link.standing in WEAK_UNTIL_SEEN for link in links):
         return Severity.INFO
     if code in WARNING_UNTIL_SEEN:
         return min(severity, Severity.WARNING, key=lambda item: item.rank)

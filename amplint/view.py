@@ -139,7 +139,7 @@ class FileView(AmpView):
         return Finding(
             code=rule.code,
             name=rule.name,
-            severity=unseen(rule.code, level(rule.severity, links)),
+            severity=unseen(rule.code, level(rule.severity, links), links),
             message=naming_options(message, links),
             help=help,
             filename=self.module.filename,

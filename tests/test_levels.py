@@ -25,7 +25,7 @@ SURE, USED, GUESSED = map(link, (Standing.CODE, Standing.USE, Standing.GUESS))
     ("severity", "links", "expected"),
     [
         (ERROR, (), ERROR),
-        (ERROR, (SURE, USED), INFO),
+        (ERROR, (SURE, USED), WARNING),
         (ERROR, (SURE, GUESSED), INFO),
         (WARNING, (GUESSED,), INFO),
         (ERROR, (CLIP,), ERROR),
