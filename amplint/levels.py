@@ -83,7 +83,7 @@ def level(severity: Severity, links: Iterable[Link]) -> Severity:
     return min((severity, *ceilings), key=lambda item: item.rank)
 
 
-def unseen(code: str, severity: Severity, links: Iterable[Link]) -> Severity:
+def unseen(code: str, severity: Severity, links: Iterable[Link] = ()) -> Severity:
     """What a finding of a rule is, that can be of this severity, before a run has shown it."""
     if code in ADVICE_UNTIL_SEEN or any(link.standing in WEAK_UNTIL_SEEN for link in links):
         return Severity.INFO
