@@ -353,8 +353,7 @@ def _fit(
     if value is UNKNOWN or (exact and not is_same(value, wanted)):
         return None
     permitted = all(choices.permit(condition, known=True) for condition in passed.conditions)
-    is_set = passed.option in choices.set_by_user
-    return (value, choices, is_set) if permitted else None
+    return (value, choices, bool(passed.option)) if permitted else None
 
 
 def _value(passed: Passed, wanted: Any, exact: bool, choices: Choices) -> Any:

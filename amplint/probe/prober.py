@@ -446,8 +446,8 @@ class Prober:
             callers = self._builder.callers(case.planned.function)
             refused, reaching = 0, ""
             pending = list(callers)
-            for caller in pending:
-                left = len(pending) - pending.index(caller)
+            for place, caller in enumerate(pending):
+                left = len(pending) - place
                 planned, exploration = self._asked(caller, case, finding, judge, budget, left)
                 if exploration.shown is not None and exploration.shown.proves:
                     case = Case(planned, exploration, exploration.shown)
