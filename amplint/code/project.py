@@ -70,6 +70,7 @@ class Project:
         self._folders: dict[Module, str] = {}
         self._symbols: dict[tuple[str, str], Function | Class | None] = {}
         self._search_paths: dict[str, list[str]] = {}
+        self._roots: dict[str, str] = {}
         self._added: dict[str, list[str]] = {}
         self._imported_words: dict[str, frozenset[str]] = {}
         self._bytes: dict[str, bytes] = {}
@@ -551,6 +552,11 @@ class Project:
 
         If none does, the checked folder that the folder lies in, else the folder itself.
         """
+        if folder not in self._roots:
+            self._roots[folder] = self._found_root(folder)
+        return self._roots[folder]
+
+    def _found_root(self, folder: str) -> str:
         current = folder
         while True:
             if any(self.lookups.exists(os.path.join(current, mark)) for mark in _PROJECT_MARKS):

@@ -80,6 +80,7 @@ class Raising:
         self.attributes = Attributes(objects)
         self.namespaces = Namespaces(self.attributes)
         self._known: dict[ast.AST, Link | None] = {}
+        self._choosy: dict[Function, bool] = {}
 
     def places(
         self, function: Function, counts: Callable[[ast.AST], bool]
@@ -418,7 +419,7 @@ class Raising:
         Or `for name in names` of a number, there or in what it hands that on to.
         """
         layout = layout_of(callee)
-        if _runs_later(callee):
+        if _runs_later(callee) or not self._is_choosy(callee):
             return None
         inside = Activation(callee, call, function, around, constructs=callee.name == "__init__")
         for statement in callee.body:
@@ -427,6 +428,23 @@ class Raising:
             if self._raises_inside(statement, callee, inside):
                 return doubt(f"{ast.unparse(call.func)}(...)", "allows what it is given")
         return None
+
+    def _is_choosy(self, callee: Function) -> bool:
+        """Whether a function, or what it calls, holds anything that may refuse what it is given.
+
+        Asked once of each function; what one call passes is asked only of those, call by call.
+        """
+        if callee not in self._choosy:
+            self._choosy[callee] = True  # a circle of calls may come back to what refuses
+            self._choosy[callee] = any(
+                _needed(item) is not None or isinstance(item, ast.For) for item in callee.body
+            ) or any(
+                self._is_choosy(further)
+                for item in callee.body
+                if isinstance(onward := getattr(item, "value", None), ast.Call)
+                and (further := self._runs(onward, callee)) is not None
+            )
+        return self._choosy[callee]
 
     def _raises_inside(self, statement: ast.stmt, callee: Function, inside: Activation) -> bool:
         """Whether a statement of a callee raises for what this call passes."""
