@@ -46,9 +46,9 @@ LONG = (
 )
 
 
-#: New objects between collections, other numbers than those of `amplint/collector.py`; and of
-#: collections of the middle generation, each after a million new objects.
-RARELY, ENOUGH = (50_000, 20, 99), 2
+#: More new objects than a test makes, so that the collector does not run inside of one, and other
+#: numbers than those of `amplint/collector.py`; after so many of them it runs between two tests.
+RARELY, ENOUGH = (3_000_000, 20, 99), 500_000
 
 
 @pytest.hookimpl(trylast=True)
@@ -66,9 +66,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_runtest_teardown() -> None:
     """Free what tests have left behind, and do not look again through what is still in use.
 
-    Caches keep the trees of some thousand programs: 100 s of a run went into walking them.
+    Caches keep the trees of some thousand programs: 100 s of a run went into walking them, and
+    another 50 s into walking what is new three times, once in each generation.
     """
-    if gc.get_threshold() == RARELY and gc.get_count()[2] >= ENOUGH:
+    if gc.get_threshold() == RARELY and gc.get_count()[0] >= ENOUGH:
         gc.collect()
         gc.freeze()
 
