@@ -22,9 +22,6 @@ DEVICES = frozenset(("cpu", "cuda", "xpu", "mps"))
 #: What gives the number of a device.
 NUMBERS = frozenset(("torch.cuda.current_device", "torch.distributed.get_rank"))
 DTYPE_WORD = re.compile(r"_*(?:use_)?(?:b?fp?16|half|b?float16)_*", re.IGNORECASE)
-PARAMETERS = ("device_type", "dtype", "enabled", "cache_enabled")
-OLD_PARAMETERS = ("enabled", "dtype", "cache_enabled")
-FACTORS = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")
 
 MISSING = "`device_type` is missing: `TypeError: … missing 1 required positional argument`"
 NOT_A_STRING = "`{text}` is no device string: `ValueError: Expected device_type of type str`"
@@ -75,7 +72,7 @@ def _of_autocast(view: AmpView, site: CallSite) -> Iterator[Complaint]:
     """What is wrong with the arguments of `autocast`."""
     call, old = site.node, site.dotted in names.DEVICE_AUTOCASTS
     callee = view.source_of(call.func)
-    known = OLD_PARAMETERS if old else PARAMETERS
+    known = names.parameters_of(site.dotted or "")
     given = _given(call, known)
     if given is None:
         return
@@ -94,7 +91,7 @@ def _of_autocast(view: AmpView, site: CallSite) -> Iterator[Complaint]:
 def _of_scaler(view: AmpView, site: CallSite) -> Iterator[Complaint]:
     """What is wrong with the arguments of `GradScaler`."""
     old = site.dotted in names.DEVICE_GRAD_SCALERS
-    known = FACTORS if old else ("device", *FACTORS)
+    known = names.parameters_of(site.dotted or "")
     given = _given(site.node, known)
     if given is None:
         return

@@ -51,6 +51,15 @@ DEVICE_GRAD_SCALERS = frozenset(
         "torch.cpu.amp.grad_scaler.GradScaler",
     }
 )
+#: What their constructors take, in this order (torch 2.13: `autocast_mode.py` and `grad_scaler.py` of
+#: torch/amp and of torch/cuda/amp).
+AUTOCAST_PARAMETERS = ("device_type", "dtype", "enabled", "cache_enabled")
+DEVICE_AUTOCAST_PARAMETERS = ("enabled", "dtype", "cache_enabled")
+DEVICE_SCALER_PARAMETERS = (
+    *("init_scale", "growth_factor", "backoff_factor", "growth_interval"),
+    "enabled",
+)
+SCALER_PARAMETERS = ("device", *DEVICE_SCALER_PARAMETERS)
 CLIP_FUNCTIONS = frozenset(
     f"{module}.{name}"
     for module in ("torch.nn.utils", "torch.nn.utils.clip_grad")
@@ -59,6 +68,15 @@ CLIP_FUNCTIONS = frozenset(
 
 #: Methods that list the parameters of a module.
 PARAMETERS = frozenset(("parameters", "named_parameters"))
+
+
+def parameters_of(dotted: str) -> tuple[str, ...]:
+    """What an autocast or a scaler takes, in this order; nothing of any other call."""
+    if dotted in AUTOCASTS:
+        return DEVICE_AUTOCAST_PARAMETERS if dotted in DEVICE_AUTOCASTS else AUTOCAST_PARAMETERS
+    if dotted in GRAD_SCALERS | SHARDED_GRAD_SCALERS:
+        return DEVICE_SCALER_PARAMETERS if dotted in DEVICE_GRAD_SCALERS else SCALER_PARAMETERS
+    return ()
 
 
 def is_optimizer_class(dotted: str) -> bool:

@@ -25,11 +25,6 @@ _EVALUATES = re.compile(
     re.IGNORECASE,
 )
 
-#: What torch's scalers take, in order; those for one device type lack the first.
-_PARAMETERS = (
-    *("device", "init_scale", "growth_factor", "backoff_factor", "growth_interval"),
-    "enabled",
-)
 #: The method in which torch's scalers refuse float16 gradients.
 _UNSCALING = "_unscale_grads_"
 #: `init_scale` of torch's scalers where none is given.
@@ -102,7 +97,7 @@ def constructor_argument(
         assert isinstance(binder.expression, ast.Call)
         earlier, made = passed(binder.expression).after(1), binder.expression.args[0]
     is_for_one_device = binding.module.resolve(made) in names.DEVICE_GRAD_SCALERS
-    order = _PARAMETERS[1:] if is_for_one_device else _PARAMETERS
+    order = names.DEVICE_SCALER_PARAMETERS if is_for_one_device else names.SCALER_PARAMETERS
     found = fill(optional(order), earlier.then(given)).given.get(name)
     if found is None:
         return None

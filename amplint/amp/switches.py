@@ -12,18 +12,11 @@ from collections.abc import Iterable, Iterator
 from amplint.amp import names
 from amplint.amp.roles import roles_of
 from amplint.code.by_name import read_by_name
-from amplint.code.module import CallSite, Function, Module
+from amplint.code.module import Function, Module
 from amplint.values.assumptions import definition_of, name_of
 from amplint.values.conditions import conditions_at
 
 _DEPTH = 4
-#: Constructors -> the position of `enabled`.
-_ENABLED = {
-    **dict.fromkeys(names.AUTOCASTS, 2),
-    **dict.fromkeys(names.DEVICE_AUTOCASTS, 0),
-    **dict.fromkeys(names.GRAD_SCALERS | names.SHARDED_GRAD_SCALERS, 5),
-    **dict.fromkeys(names.DEVICE_GRAD_SCALERS, 4),
-}
 
 
 def is_switch(test: ast.expr, function: Function, modules: Iterable[Module]) -> bool:
@@ -42,6 +35,17 @@ def asked_for_its_switch(call: ast.expr) -> ast.expr | None:
     return named[0] if named is not None and named[1] == "is_enabled" else None
 
 
+def switch_given(call: ast.Call, dotted: str) -> ast.expr:
+    """What an autocast or a scaler gets as `enabled`; True where it is left out.
+
+    Raises:
+        ValueError: it is a call of something else.
+    """
+    index = names.parameters_of(dotted).index("enabled")
+    named = [item.value for item in call.keywords if item.arg == "enabled"]
+    return next(iter([*call.args[index : index + 1], *named]), ast.Constant(True))
+
+
 def switches(module: Module) -> frozenset[str]:
     """The last names of what decides in a file whether AMP is on."""
     return module.once(_switches)
@@ -52,25 +56,18 @@ def _switches(module: Module) -> frozenset[str]:
     roles, found = roles_of(module), set[str]()
     for site in module.calls:
         callee = site.node.func
-        if site.dotted not in _ENABLED and not (
+        is_switched = bool(names.parameters_of(site.dotted or ""))
+        if not is_switched and not (
             isinstance(callee, ast.Attribute)
             and site.method == "scale"
             and roles.is_scaler(callee.value, site.function)
         ):
             continue
         tests = [item.test for item in conditions_at(site.node, site.function)]
-        for expression in (*tests, *_given(site)):
+        given = [switch_given(site.node, site.dotted or "")] if is_switched else []
+        for expression in (*tests, *given):
             found.update(_places_of(expression, site.function))
     return frozenset(found)
-
-
-def _given(site: CallSite) -> Iterator[ast.expr]:
-    """What a constructor gets as `enabled`."""
-    index = _ENABLED.get(site.dotted or "")
-    if index is None:
-        return
-    yield from site.node.args[index : index + 1]
-    yield from (item.value for item in site.node.keywords if item.arg == "enabled")
 
 
 def _places_of(expression: ast.expr, function: Function, depth: int = _DEPTH) -> Iterator[str]:

@@ -30,8 +30,6 @@ from amplint.values.values import Value, Values
 DEPTH = 8
 #: What a call of an autocast without `dtype` casts to (torch 2.13).
 DEFAULT_DTYPES = {"cuda": "float16", "xpu": "float16", "mps": "float16", "cpu": "bfloat16"}
-_PARAMETERS = ("device_type", "dtype", "enabled", "cache_enabled")
-_OLD_PARAMETERS = ("enabled", "dtype", "cache_enabled")
 _CONTEXT_FACTORIES = frozenset(("contextmanager", "asynccontextmanager"))
 
 Constants = frozenset[object] | None
@@ -367,8 +365,7 @@ class Contexts:
     def _built(self, dotted: str, given: _Given, call: ast.expr, function: Function) -> Cast:
         """The cast that a call of torch's own autocast builds."""
         fixed = dotted.split(".")[1] if dotted in names.DEVICE_AUTOCASTS else ""
-        order = _OLD_PARAMETERS if fixed else _PARAMETERS
-        bound = fill(optional(order), given.passed)
+        bound = fill(optional(names.parameters_of(dotted)), given.passed)
         arguments = {name: (value, given.places[value]) for name, value in bound.given.items()}
         device = arguments.get("device_type")
         devices: Constants = frozenset((fixed,)) if fixed else self._devices(device)
@@ -507,11 +504,10 @@ def _contents(values: tuple[Value, ...]) -> Constants:
 def _raises(dotted: str, given: Passed) -> bool:
     """Whether a call of torch's own autocast raises whatever its values are: nothing is entered."""
     fixed = dotted in names.DEVICE_AUTOCASTS
-    known = _OLD_PARAMETERS if fixed else _PARAMETERS
     if given.spread:
         return False
     has_device = fixed or given.positional or "device_type" in given.named
-    return not has_device or not given.named.keys() <= set(known)
+    return not has_device or not given.named.keys() <= set(names.parameters_of(dotted))
 
 
 def _only_bool(values: Constants) -> bool | None:

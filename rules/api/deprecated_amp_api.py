@@ -102,7 +102,12 @@ from functools import cached_property
 from typing import TypeGuard
 
 from amplint.amp.flags import is_flag
-from amplint.amp.names import DEVICE_GRAD_SCALERS, GRAD_SCALERS
+from amplint.amp.names import (
+    DEVICE_AUTOCAST_PARAMETERS,
+    DEVICE_GRAD_SCALERS,
+    DEVICE_SCALER_PARAMETERS,
+    GRAD_SCALERS,
+)
 from amplint.amp.old_amp import (
     MEMBERS,
     MODULES,
@@ -169,10 +174,6 @@ _MENTION = re.compile(
 _DEFAULTS = re.compile(r"\bset_autocast_(?:gpu_dtype|cpu_dtype|dtype|cache_enabled)\b")
 
 _NEWER_SCALERS = GRAD_SCALERS - DEVICE_GRAD_SCALERS
-_AUTOCAST_PARAMETERS = ("enabled", "dtype", "cache_enabled")
-_SCALER_PARAMETERS = frozenset(
-    ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")
-)
 
 
 def check(view: FileView) -> Iterator[Finding]:
@@ -391,7 +392,7 @@ class _Interface:
             return short
         words = [code_of(self._view, item) for item in (*call.args, *call.keywords)]
         if use.old.name == "autocast":
-            names = _AUTOCAST_PARAMETERS[: len(call.args)]
+            names = DEVICE_AUTOCAST_PARAMETERS[: len(call.args)]
             words[: len(names)] = [f"{name}={word}" for name, word in zip(names, words)]
         is_custom = use.old.name.startswith("custom_")
         place = len(call.args) if is_custom else 0
@@ -521,7 +522,7 @@ class _Interface:
         words = [item.arg for item in call.keywords]
         if old.name == "GradScaler":
             function = self._functions.get(call)
-            if not set(words) <= {*_SCALER_PARAMETERS, None} or function is None:
+            if not set(words) <= {*DEVICE_SCALER_PARAMETERS, None} or function is None:
                 return None
             if any(self._is_odd(item, function) for item in positional[:1]):
                 return None
@@ -532,8 +533,8 @@ class _Interface:
             if skip or len(positional) > 1 or not set(words) <= {"cast_inputs"}:
                 return None
             return (Add(call, self._device(old), len(positional), "device_type"),)
-        names = _AUTOCAST_PARAMETERS[: len(positional)]
-        known = {*_AUTOCAST_PARAMETERS[len(names) :], None}
+        names = DEVICE_AUTOCAST_PARAMETERS[: len(positional)]
+        known = {*DEVICE_AUTOCAST_PARAMETERS[len(names) :], None}
         if len(positional) > len(names) or not set(words) <= known or _is_text(positional):
             return None
         if skip and "enabled" not in {*names, *words}:
@@ -576,7 +577,7 @@ def _is_in_order(call: ast.Call) -> bool:
 def _is_newer_form(call: ast.Call, old: Old) -> bool:
     """Whether `autocast` is called as only the newer one can be: the older one raises."""
     words = [item.arg for item in call.keywords]
-    is_known = {*words} <= {"device_type", *_AUTOCAST_PARAMETERS}
+    is_known = {*words} <= {"device_type", *DEVICE_AUTOCAST_PARAMETERS}
     return old.name == "autocast" and "device_type" in words and not call.args and is_known
 
 

@@ -90,8 +90,9 @@ from amplint.amp.choices import Way, choice_of
 from amplint.amp.roles import Role, ScalerConstruction
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.amp.scaling import ScalerUse, scaler_uses, uses_in
-from amplint.amp.switches import asked_for_its_switch
-from amplint.code.dataflow import arguments, bindings_of, constant_of, definitions
+from amplint.amp.switch_parts import Parts, parts_of
+from amplint.amp.switches import switch_given
+from amplint.code.dataflow import arguments, bindings_of, constant_of
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
@@ -133,8 +134,6 @@ NEVER_TRUE = "`{scaler}` is never true: compare values of one type"
 
 #: Through so many functions a loss is followed to what scales it.
 _DEPTH = 2
-#: The parts of a switch, as text; each with its expression and the function that reads it.
-Conjuncts = dict[str, tuple[ast.expr, Function]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,14 +185,14 @@ def _by_words(view: FileView) -> Iterator[Finding]:
 def _compare(
     view: FileView, built: ScalerConstruction, site: CallSite, autocast: CallSite
 ) -> Finding | None:
-    ours = _enabled_of(built)
-    theirs = _enabled(autocast.node, 0 if autocast.dotted in names.DEVICE_AUTOCASTS else 2)
+    ours = switch_given(built.call, built.dotted)
+    theirs = switch_given(autocast.node, autocast.dotted or "")
     rests: tuple[Link, ...] = (
         links.participant(view, built.call, built.function, Role.SCALER, built.target),
         _float16_link(view, autocast),
     )
-    scaler = _conjuncts(view, ours, built.function)
-    region = _conjuncts(view, theirs, autocast.function)
+    scaler = parts_of(view, ours, built.function)
+    region = parts_of(view, theirs, autocast.function)
     words = {
         "scaler": view.source_of(ours),
         "autocast": view.source_of(theirs),
@@ -410,9 +409,7 @@ def _same_flag(
     return unsafe(Add(built.call, text, keyword="enabled"))
 
 
-def _off(
-    view: FileView, scaler: Conjuncts | None, region: Conjuncts, switch: ast.expr
-) -> list[Link]:
+def _off(view: FileView, scaler: Parts | None, region: Parts, switch: ast.expr) -> list[Link]:
     """That the scaler is off in a case where autocast is on; nothing where none is in sight."""
     if scaler is None:
         return [links.proved("value", switch, "is off")]
@@ -463,78 +460,6 @@ def _default(view: FileView, expression: ast.expr, function: Function) -> bool |
     return bool(found.pop()) if len(found) == 1 else None
 
 
-def _enabled_of(built: ScalerConstruction) -> ast.expr:
-    """What switches a scaler."""
-    return _enabled(built.call, 5 if built.dotted not in names.DEVICE_GRAD_SCALERS else 4)
-
-
-def _enabled(call: ast.Call, index: int) -> ast.expr:
-    given = [item.value for item in call.keywords if item.arg == "enabled"]
-    return next(iter([*call.args[index : index + 1], *given]), ast.Constant(True))
-
-
-def _conjuncts(
-    view: FileView, expression: ast.expr, function: Function, depth: int = 4
-) -> Conjuncts | None:
-    """The parts of an `and`, names replaced by their only definition; None if it is False."""
-    value = constant_of(expression)
-    if isinstance(value, bool):
-        return {} if value else None
-    if isinstance(expression, ast.BoolOp) and isinstance(expression.op, ast.And):
-        parts = [_conjuncts(view, part, function, depth) for part in expression.values]
-        known = [part for part in parts if part is not None]
-        complete = len(known) == len(parts)
-        return {text: place for part in known for text, place in part.items()} if complete else None
-    bindings = definitions(view.module, expression, function) or []
-    binding = bindings[0] if len(bindings) == 1 and depth else None
-    if binding is not None and isinstance(
-        binding.value, (ast.Name, ast.Attribute, ast.BoolOp, ast.Constant)
-    ):
-        return _conjuncts(view, binding.value, binding.function, depth - 1)
-    if depth and _asks_scaler(view, expression, function):
-        (built,) = view.roles.constructions
-        return _conjuncts(view, _enabled_of(built), built.function, depth - 1)
-    return {_as_made(view, expression, function): (expression, function)}
-
-
-def _as_made(view: FileView, expression: ast.expr, function: Function) -> str:
-    """A part of a switch as text, in which places stand for where their values come from.
-
-    So `device == "cuda"` of a function is the test of its caller, who passes `config.device`.
-    """
-    if isinstance(expression, ast.UnaryOp) and isinstance(expression.op, ast.Not):
-        return f"not {_as_made(view, expression.operand, function)}"
-    if isinstance(expression, ast.Compare):
-        operands: list[ast.expr] = [
-            ast.Name(_as_made(view, operand, function))
-            for operand in (expression.left, *expression.comparators)
-        ]
-        return ast.unparse(ast.Compare(operands[0], expression.ops, operands[1:]))
-    if path_text(expression) is None:
-        return ast.unparse(expression)
-    found = view.values.origins.of(expression, function)
-    places = sorted(
-        f"{item.function.module.filename}:{item.expression.lineno}:{item.expression.col_offset}"
-        for item in found.origins
-        if item.data is NO_DATA  # of a file one expression loads all entries
-    )
-    is_known = found.complete and places and len(places) == len(found.origins)
-    return " or ".join(places) if is_known else ast.unparse(expression)
-
-
-def _asks_scaler(view: FileView, flag: ast.expr, function: Function) -> bool:
-    """Whether a switch is what the scaler says of itself, as far as calls are in sight.
-
-    An object that nothing is known of may be the scaler.
-    """
-    found = view.values.origins.of(flag, function).origins
-    asked = [(asked_for_its_switch(item.expression), item.function) for item in found]
-    return bool(asked) and all(
-        scaler is not None and view.roles.role_of(scaler, where) in (Role.SCALER, None)
-        for scaler, where in asked
-    )
-
-
 def _is_float16(view: FileView, site: CallSite) -> bool:
     """Whether a call is an autocast of float16, on a GPU if its device may be one."""
     if site.dotted not in names.AUTOCASTS or site.node not in layout_of(site.function):
@@ -562,7 +487,7 @@ def _region(view: FileView, site: CallSite) -> Region | None:
 
 def _is_never_on(view: FileView, built: ScalerConstruction) -> bool:
     """Whether a test that switches a scaler fails whatever is chosen."""
-    ours = _enabled_of(built)
+    ours = switch_given(built.call, built.dotted)
     return _is_never_true(view, ours, built.function)
 
 
