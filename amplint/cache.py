@@ -98,11 +98,10 @@ def _distrust(folder: str) -> str | None:
     no pull request may bring them along.
     """
     try:
-        owner = os.stat(folder).st_uid
+        if files.is_of_another_user(folder):
+            return f"{folder} belongs to another user, so it is ignored"
     except OSError:  # there is none yet
         return None
-    if hasattr(os, "geteuid") and owner != os.geteuid():
-        return f"{folder} belongs to another user, so it is ignored"
     return f"{folder} is tracked by git, so it is ignored" if tracks(folder) else None
 
 
@@ -179,6 +178,8 @@ class Cache:
             return None
         path = self._path(key)
         try:
+            if files.is_of_another_user(path):
+                return None
             result = decode(files.read(path, files.RESULT))
             if result.screened_out and not plain:
                 return None

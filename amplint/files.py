@@ -78,6 +78,15 @@ def head(path: str | os.PathLike[str], size: int) -> bytes:
         raise CannotOpen(f"cannot be read: {error}") from error
 
 
+def is_of_another_user(path: str | os.PathLike[str]) -> bool:
+    """Whether a user other than the one who runs amplint owns a file, or a folder.
+
+    Raises:
+        OSError: there is none.
+    """
+    return hasattr(os, "geteuid") and os.stat(path).st_uid != os.geteuid()
+
+
 def read_stream(stream: BinaryIO, limit: int) -> bytes:
     """All that comes through a stream, such as standard input.
 

@@ -1042,6 +1042,22 @@ def test_a_cache_of_another_user_is_ignored() -> None:
     assert (check().reused, cache.indexes) == (0, "")
 
 
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give away"
+)
+def test_entries_of_another_user_are_ignored() -> None:
+    """In a folder of one's own that others may write into."""
+    write("train.py", CLIPS)
+    found = check()
+    assert check().reused == 1
+    kept = list(Path(".amplint_cache").rglob("*.json"))
+    assert kept
+    for path in kept:
+        os.chown(path, 12345, -1)
+    again = check()
+    assert (again.reused, again.findings) == (0, found.findings)
+
+
 def test_an_index_that_is_none_tracks_nothing() -> None:
     write("train.py", CLIPS)
     write(".git/index", "")

@@ -80,6 +80,8 @@ _READS_VERSION = re.compile(r"\btorch\.(?:__version__|version\.__version__|torch
 #: The same by the metadata of the installed package.
 _READS_METADATA = re.compile(r"\b(?:version|get_distribution)\(")
 TYPE_TESTS = frozenset({"isinstance", "issubclass"})
+#: What a file mentions that may ask an object for its class: `type(scaler) is GradScaler`, too.
+ASKS_FOR_CLASS = TYPE_TESTS | {"type", "__class__"}
 #: So many calls upwards it is asked who leads to a function.
 _CALLERS = 4
 _LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
@@ -187,13 +189,24 @@ def type_role(node: ast.expr, scopes: Scopes) -> str:
 
 
 def tests_for_scaler(module: Module) -> bool:
-    """Whether a file asks objects for the older scaler's class."""
-    return any(
-        getattr(MEMBERS.get(module.resolve(node) or ""), "name", "") == "GradScaler"
+    """Whether a file asks objects for the older scaler's class, in a call or a comparison."""
+    called = (
+        argument
         for site in module.calls
         if isinstance(site.node.func, ast.Name) and site.node.func.id in TYPE_TESTS
         for argument in site.node.args[1:]
-        for node in ast.walk(argument)
+    )
+    compared = (
+        operand
+        for node in module.nodes()
+        if isinstance(node, ast.Compare)
+        for operand in (node.left, *node.comparators)
+        if not isinstance(operand, ast.Call)
+    )
+    return any(
+        getattr(MEMBERS.get(module.resolve(node) or ""), "name", "") == "GradScaler"
+        for asked in (*called, *compared)
+        for node in ast.walk(asked)
         if isinstance(node, (ast.Name, ast.Attribute))
     )
 

@@ -190,12 +190,17 @@ def _initial_scale(view: AmpView, built: Origin) -> float | None:
     return float(content) if is_number else None  # type: ignore[arg-type]
 
 
+def runs_backward(function: Function) -> bool:
+    """Whether a call of a function's own is a backward."""
+    return any(map(_is_backward, function.nodes))
+
+
 def evaluates(function: Function) -> bool:
     """Whether a function, by its name or that of a function around it, does not train.
 
     One that runs a backward itself trains, whatever it is called: `train_and_evaluate`.
     """
-    if any(_is_backward(node) for node in function.nodes):
+    if function.once(runs_backward):
         return False
     scope: Function | None = function
     while scope is not None:

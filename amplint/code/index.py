@@ -116,10 +116,13 @@ def path_of(root: str, folder: str) -> str:
 
 
 def load(root: str, folder: str) -> Index:
-    """The index of an earlier run; an empty one where there is none, or no whole one."""
+    """The index of an earlier run; an empty one where there is none, no whole one, or another's."""
+    path = path_of(root, folder)
     try:
-        return decode(files.read(path_of(root, folder), files.INDEX), root)
-    except (UnreadableFile, ValueError, TypeError, LookupError, RecursionError):
+        if files.is_of_another_user(path):
+            return Index()
+        return decode(files.read(path, files.INDEX), root)
+    except (OSError, UnreadableFile, ValueError, TypeError, LookupError, RecursionError):
         return Index()
 
 

@@ -401,11 +401,19 @@ class Regions:
             if function is not region.function or not _encloses(layout, part, region.opened)
         ]
         nodes = dict.fromkeys(node for part in parts for node in layout.inside(part))
+        later = function.once(_run_later)
         for node in nodes:
             if not isinstance(node, ast.Call) or any(layout.holds(cut, node) for cut in off):
                 continue
-            if not any(isinstance(outer, ast.Lambda) for outer in layout.ancestors(node)):
+            if node not in later:
                 yield node
+
+
+def _run_later(function: Function) -> frozenset[ast.AST]:
+    """What the lambdas of a function hold: it runs when they are called."""
+    layout = layout_of(function)
+    lambdas = (node for node in layout.nodes if isinstance(node, ast.Lambda))
+    return frozenset(inner for node in lambdas for inner in layout.inside(node))
 
 
 def _asks_arguments(test: ast.expr, function: Function) -> bool:

@@ -109,10 +109,10 @@ from amplint.amp.names import (
     GRAD_SCALERS,
 )
 from amplint.amp.old_amp import (
+    ASKS_FOR_CLASS,
     MEMBERS,
     MODULES,
     SINCE,
-    TYPE_TESTS,
     Old,
     Use,
     asks_version,
@@ -429,7 +429,7 @@ class _Interface:
             for use in own
         ) or any(
             tests_for_scaler(other)
-            for test in sorted(TYPE_TESTS)
+            for test in sorted(ASKS_FOR_CLASS)
             for other in self._view.project.mentioning(self._view.module, test, "GradScaler")
         )
 

@@ -80,8 +80,8 @@ from amplint.amp.halves import cast_of
 from amplint.amp.names import AUTOCASTS
 from amplint.amp.owned_halves import owned_halves
 from amplint.amp.ownership import is_fused, owned_modules
-from amplint.amp.scaling import evaluates, without_gradient
-from amplint.code.expressions import last_name, path_text
+from amplint.amp.scaling import evaluates, runs_backward, without_gradient
+from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
 from amplint.expectations import measured
@@ -120,14 +120,7 @@ def _is_training_region(view: FileView, site: CallSite) -> bool:
         return False
     if site.node not in layout_of(site.function) or without_gradient(site.node, site.function):
         return False
-    return is_float16_autocast(view, site.node, site.function) and _runs_backward(site.function)
-
-
-def _runs_backward(function: Function) -> bool:
-    return any(
-        isinstance(node, ast.Call) and last_name(node.func) == "backward"
-        for node in layout_of(function).nodes
-    )
+    return is_float16_autocast(view, site.node, site.function) and site.function.once(runs_backward)
 
 
 # -- inputs ----------------------------------------------------------------------------------------

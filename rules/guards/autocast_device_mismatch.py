@@ -126,9 +126,12 @@ def check(view: FileView) -> Iterator[Finding]:
         devices = region.cast.devices
         if not devices:
             continue
+        asked: set[tuple[str, Function]] = set()
         for item in regions.here(region):
-            if path_text(item.call.func) is None:
+            model = path_text(item.call.func)
+            if model is None or (model, item.function) in asked:
                 continue
+            asked.add((model, item.function))
             moves = list(_moves(view, item.call.func, item.function, DEPTH))
             known = [move.devices for move in moves if move.devices is not None]
             if not moves or len(known) < len(moves) or any(each & devices for each in known):

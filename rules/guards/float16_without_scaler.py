@@ -82,6 +82,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 
 from amplint.amp import links
@@ -270,16 +271,19 @@ def _branches_without(view: FileView) -> Iterator[Finding]:
 def _outside(view: FileView, region: Region) -> Iterator[tuple[ast.Call, ast.Call]]:
     """Calls outside a region that exclude one inside it, of the same model, for one backward."""
     layout = layout_of(region.function)
-    inside = [
-        node for part in region.parts for node in layout.inside(part) if isinstance(node, ast.Call)
-    ]
     scales = [site.node for site in scaler_calls(view, "scale", within=region.function)]
-    for first in inside if scales else ():
+    if not scales:
+        return
+    parts = (node for part in region.parts for node in layout.inside(part))
+    inside = dict.fromkeys(node for node in parts if isinstance(node, ast.Call))
+    outside: dict[str | None, list[ast.Call]] = defaultdict(list)
+    for node in layout.nodes:
+        if isinstance(node, ast.Call) and node not in inside:
+            outside[path_text(node.func)].append(node)
+    for first in inside:
         name = path_text(first.func)
-        for other in layout.nodes:
-            if not isinstance(other, ast.Call) or name is None or path_text(other.func) != name:
-                continue
-            if other in inside or not layout.exclusive(first, other):
+        for other in outside[name] if name is not None else ():
+            if not layout.exclusive(first, other):
                 continue
             if _is_meant(view, layout, other, first):
                 continue

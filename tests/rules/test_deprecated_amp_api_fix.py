@@ -242,7 +242,15 @@ def test_defaults_that_are_changed_make_it_unsafe() -> None:
     assert fixed(text) == text
 
 
-@pytest.mark.parametrize("call", ["isinstance(x, C)", "issubclass(type(x), (int, C))"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "isinstance(x, C)",
+        "issubclass(type(x), (int, C))",
+        "type(x) is C",
+        "x.__class__ in (int, C)",
+    ],
+)
 @pytest.mark.parametrize("way", ["import torch\n", "from torch.cuda.amp import GradScaler\n"])
 def test_a_class_that_another_file_asks_for_makes_it_unsafe(
     tmp_path: Path, call: str, way: str
