@@ -21,6 +21,7 @@ from amplint.config import Settings
 from amplint.flow import budget, companions, engine, state
 from amplint.gradflow.frame import Frame
 from amplint.gradflow.interpreter import Interpreter
+from amplint.values.raising import Raising
 
 
 def _growth() -> ModuleType:
@@ -50,6 +51,64 @@ def calls(text: str) -> int:
 def test_twice_as_many_cost_about_twice_as_much(shape: Callable[[int], str]) -> None:
     calls(shape(1))  # imports
     assert calls(shape(24)) < 2.6 * calls(shape(12))
+
+
+def terms(count: int) -> str:
+    """A loss that is one expression of so many runs of a model."""
+    return (
+        "import torch\n"
+        "def train(model, optimizer, loader):\n"
+        "    scaler = torch.amp.GradScaler('cuda')\n"
+        "    for x in loader:\n"
+        "        optimizer.zero_grad()\n"
+        "        with torch.autocast('cuda'):\n"
+        f"            loss = {' * '.join(['model(x).sum()'] * count)}\n"
+        "        scaler.scale(loss).backward()\n"
+        "        scaler.step(optimizer)\n"
+        "        scaler.update()\n"
+    )
+
+
+def chain(count: int) -> str:
+    """A loop in a chain of so many functions, each of which calls the next two, and a clip."""
+    functions = "".join(
+        f"def f{number}(scaler, optimizer):\n"
+        f"    f{number + 1}(scaler, optimizer)\n    f{number + 2}(scaler, optimizer)\n"
+        for number in range(count)
+    )
+    last = "".join(
+        f"def f{number}(scaler, optimizer):\n    scaler.get_scale()\n"
+        for number in (count, count + 1)
+    )
+    return (
+        f"import torch\n{functions}{last}"
+        "def train(model, optimizer, loader):\n"
+        "    scaler = torch.amp.GradScaler('cuda')\n"
+        "    for x in loader:\n"
+        "        scaler.scale(model(x).mean()).backward()\n"
+        "        f0(scaler, optimizer)\n"
+        "        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+        "        scaler.step(optimizer)\n"
+        "        scaler.update()\n"
+        "        optimizer.zero_grad()\n"
+    )
+
+
+def test_a_long_expression_costs_about_what_its_parts_do() -> None:
+    calls(terms(1))  # imports
+    assert calls(terms(400)) < 2.6 * calls(terms(200))
+
+
+def test_functions_that_refuse_nothing_are_asked_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once for each way that leads to them, of which a chain has twice as many at each step."""
+    asked: list[object] = []
+    raises = Raising._raises_inside
+    monkeypatch.setattr(Raising, "_raises_inside", lambda *given: asked.append(0) or raises(*given))
+    assert check_source("a.py", chain(50).encode(), EVERY_RULE).findings
+    assert not asked
+    picky = chain(50).replace("scaler.get_scale()", "assert scaler")
+    assert check_source("a.py", picky.encode(), EVERY_RULE).findings
+    assert asked
 
 
 def counted(count: int) -> str:
