@@ -1,34 +1,30 @@
 """Why evaluating an expression raises, whatever the input is: what stands behind it never runs.
 
-By code in sight, or by a row about a library, never by a guess. A module that is missing counts for
-nothing: a repository may lack what its author has. A name that a module does not have, which is there,
-counts. Of reads of locals that nothing has bound yet `code/unbound.py` knows.
+By code in sight, or by a row about a library, never by a guess. Of reads of locals that nothing has
+bound yet `code/unbound.py` knows, of what files bind `modules.py`.
 """
 
 from __future__ import annotations
 
 import ast
-import os
 from collections.abc import Callable, Iterator, Mapping
 
 from amplint.code.arguments import is_decorated_otherwise, receiver_of
 from amplint.code.definitions import class_fields
-from amplint.code.expressions import asks_for_start, is_none, last_name, path_text
-from amplint.code.imports import taken_from
+from amplint.code.expressions import is_none, last_name, path_text
 from amplint.code.layout import EXITS, Layout, layout_of
-from amplint.code.module import Class, Function, Module
+from amplint.code.module import Class, Function
 from amplint.code.tree import TRIES
 from amplint.code.unbound import always_runs
 from amplint.findings import Link, Standing
 from amplint.values.attributes import Attributes, is_changed_unseen
+from amplint.values.modules import Modules, is_open
 from amplint.values.namespaces import Namespaces
 from amplint.values.objects import Objects
 from amplint.values.provenance import CALL_DEPTH, Activation, Firmness
 from amplint.values.unpacking import Unpacking
 from amplint.values.values import Values
 
-#: Names by which code may define or run what its text does not show.
-UNSEEN = frozenset(("exec", "eval", "globals", "locals", "vars", "builtins", "__builtins__"))
 #: Names that a tool, a translation or an older Python may provide.
 _PROVIDED = frozenset(("_", "profile", "display", "unicode", "xrange", "raw_input"))
 #: Builtins that give a number.
@@ -45,12 +41,6 @@ _KEYWORDS: Mapping[str, frozenset[str]] = {
 }
 #: Operators that may have None beside a text, or a type.
 _TAKING_NONE = (ast.Mod, ast.BitOr)
-#: Modules of the standard library and others that hold a function or a class of their own name, or
-#: are mistaken for one: calling one of them is a `TypeError`.
-MODULES = frozenset(
-    ("argparse", "copy", "datetime", "glob", "json", "math", "os", "pprint", "random", "re", "sys")
-    + ("time", "tqdm", "torch", "numpy")
-)
 #: What an expression makes whose text says so.
 _DISPLAYS: dict[type[ast.expr], type] = {
     ast.Dict: dict,
@@ -79,6 +69,7 @@ class Raising:
         self.unpacking = Unpacking(objects)
         self.attributes = Attributes(objects)
         self.namespaces = Namespaces(self.attributes)
+        self.modules = Modules(objects)
         self._known: dict[ast.AST, Link | None] = {}
         self._choosy: dict[Function, bool] = {}
 
@@ -141,109 +132,39 @@ class Raising:
         if isinstance(node, ast.Subscript):
             return _of_a_number(node) or self._without_items(node, function)
         if isinstance(node, (ast.Import, ast.ImportFrom)):
-            return self._not_there(node, function) or self._of_its_module(node, function)
+            return self._not_imported(node, function)
         if isinstance(node, ast.Assign):
             return self._taken_apart(node, function) or self._too_early(node, function)
         if isinstance(node, ast.For):
             return self._taken_apart(node, function) or self._over_a_number(node, function)
         return self._refused(node, function) if isinstance(node, ast.Call) else None
 
-    def _of_its_module(self, node: ast.Import | ast.ImportFrom, function: Function) -> Link | None:
-        """Why an import raises: its module is there, and does not come to its own end."""
+    def _not_imported(self, node: ast.Import | ast.ImportFrom, function: Function) -> Link | None:
+        """Why an import raises: a module that is there lacks a name, or does not come to its end."""
         here = function.module
-        if isinstance(node, ast.ImportFrom):
-            package = self.objects.project.package_of(here)
-            named = [dotted.rpartition(".")[0] for _, _, dotted in taken_from(node, package)]
-        else:
-            named = [alias.name for alias in node.names]
-        homes = [self.objects.project.module_named(dotted, here) for dotted in named]
-        for home in dict.fromkeys(homes):
-            if home is None or home is here or self._has_namesakes(home):
-                continue
-            raised = self.never_ends(home.body, imports=False)  # their files are not read
+        is_relative = isinstance(node, ast.ImportFrom) and node.level > 0
+        if is_relative and function is here.body and self.modules.is_top_level(here):
+            stem = self.objects.project.stem_of(here)
+            return doubt(stem, "is imported as part of a package")
+        name, home = self.modules.missing(node, here)
+        if name:
+            return doubt(name, f"is defined in `{home}`")
+        for module in self.modules.imported_by(node, here):
+            raised = self.never_ends(module.body, imports=False)  # their files are not read
             if raised is not None:
                 return raised
         return None
 
-    def _has_namesakes(self, home: Module) -> bool:
-        """Whether an import of a module may mean another one of the project; a package may be more."""
-        stem = self.stem_of(home)
-        others = self.objects.project.mentioning(home, stem)
-        return stem == "__init__" or any(self.stem_of(other) == stem for other in others)
-
-    def _not_there(self, node: ast.Import | ast.ImportFrom, function: Function) -> Link | None:
-        """Why an import raises: its module is there, and does not have the name."""
-        here = function.module
-        if isinstance(node, ast.Import):
-            return None
-        if node.level and function is here.body and self._is_top_level(here):
-            return doubt(self.stem_of(here), "is imported as part of a package")
-        for alias, _, dotted in taken_from(node, self.objects.project.package_of(here)):
-            home = self.objects.project.module_named(dotted.rpartition(".")[0], here)
-            if home is not None and self._lacks(home, alias.name):
-                return doubt(alias.name, f"is defined in `{home.name}`")
-        return None
-
-    def _is_top_level(self, module: Module) -> bool:
-        """Whether all who import a file take it from their own folder, so that it has no package.
-
-        Python's reference, "The import system": `__package__` is then "", and a relative import an
-        `ImportError`. A script may be run as `python -m package.script`.
-        """
-        stem = self.stem_of(module)
-        if stem == "__init__" or module.once(is_script):
-            return False
-        others = self.objects.project.mentioning(module, stem)
-        ways = [way for other in others for way in self._ways_to(module, other)]
-        return bool(ways) and all(way == stem for way in ways)
-
-    def _ways_to(self, module: Module, other: Module) -> Iterator[str]:
-        """The names under which a file imports another one; "" for a relative import."""
-        for node in ast.walk(other.tree):
-            if not isinstance(node, (ast.Import, ast.ImportFrom)):
-                continue
-            if isinstance(node, ast.ImportFrom) and node.level:
-                yield ""
-                continue
-            outer = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            names = [".".join((*outer, alias.name)) for alias in node.names]
-            for name in (*outer, *names):
-                if self.objects.project.module_named(name, other) is module:
-                    yield name
-
-    def _lacks(self, home: Module, name: str) -> bool:
-        """Whether neither a module nor another that an import may mean by its name has a name.
-
-        A package may have it from a compiled file, which is no text.
-        """
-        stem = self.stem_of(home)
-        others = self.objects.project.mentioning(home, name)
-        homes = (home, *(other for other in others if self.stem_of(other) == stem))
-        return stem != "__init__" and not any(_may_have(item, name) for item in homes)
-
-    def stem_of(self, module: Module) -> str:
-        """The name of a file without its folder and its ending."""
-        path = self.objects.project.path_of(module)
-        return os.path.splitext(os.path.basename(path))[0]
+    def _not_in_module(self, node: ast.Attribute, function: Function) -> Link | None:
+        """Why `tools.rate` raises: that file is there, and has nothing of that name."""
+        home = self.modules.not_bound(node, function.module)
+        return doubt(node.attr, f"is defined in `{home}`") if home else None
 
     def _lacking(self, node: ast.Attribute, function: Function) -> Link | None:
         """Why `self.sampler` raises, or `trainer.fit`: no object that it can be asked of has that."""
         if not (self.attributes.lacks(node, function) or self.namespaces.lacks(node, function)):
             return None
         return doubt(ast.unparse(node), "is ever set")
-
-    def _not_in_module(self, node: ast.Attribute, function: Function) -> Link | None:
-        """Why `tools.rate` raises: that file is there, and has nothing of that name."""
-        here = function.module
-        dotted = here.resolve(node)
-        if dotted is None or node.attr.startswith("__") or not isinstance(node.ctx, ast.Load):
-            return None
-        home = self.objects.project.module_named(dotted.rpartition(".")[0], here)
-        if home is None or home is here or not self._lacks(home, node.attr):
-            return None
-        if not here.imported_once(node) or self.objects.outside_stores(home, node.attr):
-            return None
-        return doubt(node.attr, f"is defined in `{home.name}`")
 
     def _of_nothing(self, node: ast.Attribute, function: Function) -> Link | None:
         """Why `self.model.train` raises: whatever sets that attribute sets it to None."""
@@ -335,7 +256,7 @@ class Raising:
         """Why a call raises: what it runs does not take that, or never ends."""
         found = self.objects.symbol(call.func, function)
         if found is None:
-            if self._is_module(call.func, function):
+            if self.modules.is_module(call.func, function):
                 return doubt(ast.unparse(call.func), "is a function or a class")
             if _has_odd_keyword(call, function) or self.refuses(call, function):
                 return doubt(f"{ast.unparse(call.func)}(...)", "takes its arguments")
@@ -359,19 +280,6 @@ class Raising:
         if callee is None or is_decorated_otherwise(callee):
             return None
         return None if self.objects.is_replaced(callee, function) else callee
-
-    def _is_module(self, callee: ast.expr, function: Function) -> bool:
-        """Whether a name stands for a module: `import tqdm` binds nothing that can be called."""
-        here = function.module
-        if not isinstance(callee, ast.Name) or not here.imported_once(callee):
-            return False
-        dotted = here.resolve(callee) or ""
-        home = self.objects.project.module_named(dotted, here)
-        if home is None:
-            return dotted in MODULES
-        if home is here or self._has_namesakes(home):
-            return False
-        return not any(map(_names_modules, ast.walk(home.tree)))
 
     def _refused_by_all(self, call: ast.Call, function: Function) -> Link | None:
         """Why a call raises whichever of the functions it runs that it can run."""
@@ -497,11 +405,6 @@ def _runs_later(function: Function) -> bool:
     )
 
 
-def _names_modules(node: ast.AST) -> bool:
-    """Whether a file may put another object in the place of its module: `sys.modules[__name__]`."""
-    return isinstance(node, ast.Attribute) and node.attr == "modules"
-
-
 def _needed(statement: ast.stmt) -> tuple[ast.expr, bool] | None:
     """The test, and how it has to come out, for a statement of a function to raise nothing."""
     if isinstance(statement, ast.Assert):
@@ -557,7 +460,7 @@ def _undefined(name: ast.Name, function: Function, layout: Layout) -> Link | Non
     scopes = function.module.scopes
     if not isinstance(name.ctx, ast.Load) or scopes.stars or _is_annotation(name, layout):
         return None
-    if name.id in _PROVIDED or name.id.startswith("__") or function.module.once(_is_open):
+    if name.id in _PROVIDED or name.id.startswith("__") or function.module.once(is_open):
         return None
     if scopes.resolve(name, function.node).kind != "unknown" or _is_tried(name, layout):
         return None
@@ -576,24 +479,3 @@ def _is_annotation(name: ast.Name, layout: Layout) -> bool:
 def _is_tried(name: ast.Name, layout: Layout) -> bool:
     """Whether a handler may take the error: its file expects that the name may be missing."""
     return any(isinstance(outer, TRIES) for outer in layout.ancestors(name))
-
-
-def _is_open(module: Module) -> bool:
-    """Whether a file may bind names that its text does not show."""
-    bound = module.scopes.module.bindings
-    return "__getattr__" in bound or any(
-        isinstance(node, ast.Name) and node.id in UNSEEN for node in ast.walk(module.tree)
-    )
-
-
-def _may_have(module: Module, name: str) -> bool:
-    """Whether a module may bind a name; what a star brings is not looked for."""
-    scopes = module.scopes
-    bound = scopes.meaning(name, scopes.module).scope is scopes.module
-    return bound or bool(scopes.stars) or _is_open(module)
-
-
-def is_script(module: Module) -> bool:
-    """Whether the body of a file asks if it is the program that runs."""
-    body = module.tree.body
-    return any(isinstance(item, ast.If) and asks_for_start(item.test) for item in body)

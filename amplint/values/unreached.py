@@ -19,9 +19,10 @@ from amplint.code.module import Function, Module, walk
 from amplint.code.unbound import is_behind
 from amplint.findings import Link, Standing
 from amplint.values.conditions import conditions_at
+from amplint.values.modules import UNSEEN, is_script
 from amplint.values.objects import Objects
 from amplint.values.provenance import Firmness
-from amplint.values.raising import UNSEEN, Raising, doubt, is_script
+from amplint.values.raising import Raising, doubt
 from amplint.values.values import Values
 
 #: Context managers of torch and the standard library whose `__exit__` swallows nothing.
@@ -201,7 +202,7 @@ class Unreached:
     def _uncallable(self, function: Function) -> Link | None:
         """Why nobody calls a function: its file does not, and no other names the file or the function."""
         module = function.module
-        stem = self.raising.stem_of(module)
+        stem = self.objects.project.stem_of(module)
         if not stem or function is module.body or not self.objects.project.is_searched(module):
             return None
         name = _outermost(function)

@@ -621,6 +621,60 @@ def test_an_import_of_a_name_that_its_module_lacks_raises(
     assert doubt_about_arriving(script) == why
 
 
+#: (name, files beside it, import, what is done with it, why no run comes behind it)
+PACKAGES = (
+    ("what it lacks", {"__init__.py": "Margin = 1\n"}, "Angle", "Angle()", "Angle"),
+    ("a base that it lacks", {"__init__.py": ""}, "Angle", "class Wide(Angle): pass", "Angle"),
+    ("what it has", {"__init__.py": "Angle = float\n"}, "Angle", "Angle()", ""),
+    ("renamed", {"__init__.py": ""}, "Angle as Other", "Other()", "Angle"),
+    ("a module", {"__init__.py": "", "angle.py": ""}, "angle", "angle.__name__", ""),
+    (
+        "by a star",
+        {"__init__.py": "from .angle import *\n", "angle.py": "Angle = float\n"},
+        "Angle",
+        "Angle()",
+        "",
+    ),
+    (
+        "on demand",
+        {"__init__.py": "def __getattr__(name):\n    return float\n"},
+        "Angle",
+        "Angle()",
+        "",
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "use", "why"), [row[1:] for row in PACKAGES], ids=[r[0] for r in PACKAGES]
+)
+def test_a_package_has_what_its_text_says(
+    files: dict[str, str], name: str, use: str, why: str, tmp_path: Path
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "losses").mkdir()
+    for file, text in files.items():
+        (tmp_path / "losses" / file).write_text(text)
+    script = tmp_path / "train.py"
+    script.write_text(
+        f"from losses import {name}\ndef arrive():\n    print('arrived')\n"
+        f"def fit():\n    {use}\n    arrive()\nfit()\n"
+    )
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert ("arrived" in ran.stdout) is not bool(why)
+    assert doubt_about_arriving(script) == why
+
+
+def test_a_package_may_hold_a_compiled_module(tmp_path: Path) -> None:
+    """What is only read of a name may be a module that no text shows."""
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "losses").mkdir()
+    (tmp_path / "losses" / "__init__.py").write_text("")
+    script = tmp_path / "train.py"
+    script.write_text("from losses import _C\n_C.angle()\narrive()\n")
+    assert doubt_about_arriving(script) == ""
+
+
 #: (name, files beside it, program): a run comes to its call of `arrive`
 PROJECTS = (
     (
