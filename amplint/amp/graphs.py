@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import reduce
 
+from amplint.amp.grad_modes import OFF, OPEN, decorated, entered_mode
 from amplint.amp.graph_values import (
     LAYER,
     NOTHING,
@@ -50,7 +51,6 @@ LAYERS = frozenset(
 )
 #: Containers of `torch.nn` that are what is put into them.
 CONTAINERS = frozenset(("ModuleDict", "ModuleList"))
-_WITHOUT_GRAPH = ("no_grad", "inference_mode", "set_grad_enabled")
 #: Further calls that end a graph, or one of whose results has none: `torch.distributions` samples
 #: without one, and places in a sorted tensor are integers.
 _CUTS = CUTS | {"sample", "multinomial", "sort", "min", "median", "mode", "kthvalue", "argsort"}
@@ -58,6 +58,8 @@ _CUTS = CUTS | {"sample", "multinomial", "sort", "min", "median", "mode", "kthva
 _LISTING = frozenset(("list", "tuple", "reversed", "sorted", "enumerate", "zip"))
 #: Methods of dicts that only read; any other one may change which elements there are.
 _READING = frozenset(("items", "values", "keys", "get"))
+#: Grad modes under which a graph may not be there.
+_NO_GRAPH = OFF | {OPEN}
 _DEPTH = 6
 _BUDGET = 6_000
 
@@ -224,7 +226,8 @@ class Graphs:
             if item.optional_vars is not None:
                 _bind(item.optional_vars, None, scene)
         going_on = self._block(node.body, scene)
-        if any(_ends_graphs(item.context_expr) for item in node.items):
+        kinds = [entered_mode(self.objects, i.context_expr, scene.function) for i in node.items]
+        if not _NO_GRAPH.isdisjoint(kinds):
             for name, value in scene.values.items():
                 if before.get(name) is not value and not isinstance(value, Object):
                     scene.values[name] = NOTHING
@@ -460,7 +463,8 @@ class Graphs:
         if len(scene.trace) >= _DEPTH or function in active or _is_generator(function):
             scene.values.update(dict.fromkeys(stored))
             return None
-        if any(_ends_graphs(item) for item in getattr(function.node, "decorator_list", ())):
+        switch = decorated(function)
+        if switch is not None and switch[0] in _NO_GRAPH:
             return NOTHING
         bound = self.objects.bind(call, scene.function, function)
         known = dict(zip(arguments(call), (*given, *named.values())))
@@ -572,11 +576,6 @@ def _bind(target: ast.expr, value: Value, scene: _Scene) -> None:
 def _repeats(loop: ast.For | ast.AsyncFor | ast.While) -> bool:
     """Whether a loop has a second round that is like its first: nothing in it ends it early."""
     return not any(isinstance(node, EXITS) for node in walk(loop))
-
-
-def _ends_graphs(node: ast.expr) -> bool:
-    callee = node.func if isinstance(node, ast.Call) else node
-    return last_name(callee) in _WITHOUT_GRAPH
 
 
 def _torch_module(call: ast.Call, function: Function) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from amplint.amp.casts import cast_of
-from amplint.amp.scaling import without_gradient
+from amplint.amp.grad_modes import is_off
 from amplint.amp.view import AmpView
 from amplint.code.dataflow import arguments, bindings_of, parameters
 from amplint.code.expressions import last_name, path_text
@@ -201,7 +201,7 @@ def _trains(view: AmpView, path: str, function: Function, nodes: list[ast.AST]) 
     if owners:
         return plain(path) in owners
     return any(
-        _computes(view, call, function, path) and not without_gradient(call, function)
+        _computes(view, call, function, path) and not is_off(view.objects, call, function)
         for call in calls
     )
 

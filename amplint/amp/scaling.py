@@ -11,9 +11,7 @@ from amplint.amp import names
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.amp.view import AmpView
 from amplint.code.arguments import Passed, fill, optional, passed
-from amplint.code.dataflow import constant_of
 from amplint.code.expressions import binder_of, callee_of, last_name
-from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function, Module
 from amplint.values.provenance import Activation, Origin
 
@@ -212,27 +210,6 @@ def evaluates(function: Function) -> bool:
 
 def _is_backward(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and last_name(node.func) == "backward"
-
-
-def without_gradient(node: ast.AST, function: Function) -> bool:
-    """Whether a node runs under `torch.no_grad()` or `inference_mode()` of its function."""
-    decorators = getattr(function.node, "decorator_list", ())
-    if any(_is_no_grad(item) for item in decorators):
-        return True
-    return any(
-        _is_no_grad(item.context_expr)
-        for outer in layout_of(function).ancestors(node)
-        if isinstance(outer, (ast.With, ast.AsyncWith))
-        for item in outer.items
-    )
-
-
-def _is_no_grad(expression: ast.expr) -> bool:
-    if isinstance(expression, ast.Call):
-        if last_name(expression.func) == "set_grad_enabled":
-            return bool(expression.args) and constant_of(expression.args[0]) is not True
-        expression = expression.func
-    return last_name(expression) in ("no_grad", "inference_mode")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from amplint.amp.grad_modes import OFF, chosen, switched
 from amplint.amp.ownership import names_optimizer_class, steps_its_own, trained_modules
 from amplint.amp.view import AmpView
 from amplint.code.arguments import parameters
@@ -17,7 +18,6 @@ from amplint.findings import Link, Standing
 from amplint.gradflow.copies import copies_handed_over
 from amplint.gradflow.frame import Backward
 from amplint.gradflow.interpreter import Interpreter
-from amplint.gradflow.modes import ON, chosen, switched
 from amplint.gradflow.values import ANYTHING, LEAF, Block, Flow
 from amplint.values.assumptions import may_run
 from amplint.values.conditions import conditions_at
@@ -161,7 +161,7 @@ def _sides_without_gradients(function: Function) -> Iterator[tuple[ast.expr, boo
             if choice is None:
                 continue
             for side, entered in ((True, choice.body), (False, choice.orelse)):
-                if switched(entered, function.module) not in ("", ON):
+                if switched(entered, function.module) in OFF:
                     yield choice.test, side
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 
+from amplint.amp.grad_modes import switched
 from amplint.amp.view import AmpView
 from amplint.code.arguments import parameters
 from amplint.code.definitions import is_stub
 from amplint.code.layout import layout_of
 from amplint.code.module import Function
 from amplint.gradflow.interpreter import Interpreter
-from amplint.gradflow.modes import switched
 from amplint.gradflow.values import ANYTHING, LEAF, Flow
 
 _LAZY = (ast.Yield, ast.YieldFrom)

@@ -10,6 +10,15 @@ import ast
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from amplint.amp.grad_modes import (
+    OFF,
+    Assumed,
+    asks_for_gradients,
+    decorated,
+    entered_mode,
+    makes_leaf,
+    taken,
+)
 from amplint.amp.libraries import Effect, call_row
 from amplint.amp.library_objects import library_class_of
 from amplint.code.arguments import parameters
@@ -44,15 +53,6 @@ from amplint.gradflow.frame import (
     running,
     sources,
     write,
-)
-from amplint.gradflow.modes import (
-    ON,
-    Assumed,
-    asks_for_gradients,
-    decorated,
-    entered_mode,
-    makes_leaf,
-    taken,
 )
 from amplint.gradflow.numbers import counts, is_number
 from amplint.gradflow.values import (
@@ -159,7 +159,7 @@ class Interpreter:
         if found is None:
             return around
         kind, decorator = found
-        return None if kind == ON else Block(kind, decorator, function, calls)
+        return Block(kind, decorator, function, calls) if kind in OFF else None
 
     def _bearing_of(self, callee: Function, values: dict[str, Value], wanted: Places) -> Bearing:
         key = (callee, self._owned_among(values), wanted)
@@ -259,7 +259,7 @@ class Interpreter:
             kind = entered_mode(self.objects, entered, frame.function)
             if kind:
                 block = Block(kind, entered, frame.function, frame.calls)
-                frame.mode = None if kind == ON else block
+                frame.mode = block if kind in OFF else None
             if kind or node not in frame.bearing.run:
                 continue
             value = self._value(item.context_expr, frame)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from amplint.amp.accelerators import never_scales, runs_in_bfloat16
 from amplint.amp.choices import Way, choice_of
+from amplint.amp.grad_modes import is_off
 from amplint.amp.half_tensors import is_raised_loss
 from amplint.amp.library_steps import preparing
 from amplint.amp.links import model
@@ -34,7 +35,6 @@ from amplint.values.bindings import reaching
 from amplint.values.conditions import conditions_at
 from amplint.values.values import Values
 
-_NO_GRADIENTS = frozenset(("no_grad", "inference_mode", "eval_mode"))
 #: What a region computes is followed through this many functions that return it.
 _DEPTH = 2
 _LOOPS = (ast.For, ast.AsyncFor, ast.comprehension)
@@ -149,7 +149,7 @@ class Results:
     def _leaves(self, binding: Binding) -> bool:
         """Whether what a binding leaves is computed from a seed."""
         source = binding.source
-        if source is None or without_gradients(binding.statement, self.function):
+        if source is None or is_off(self._view.objects, binding.statement, self.function):
             return False
         if isinstance(binding.statement, _LOOPS):  # what a loader gives is computed by no layer
             parts = (node for node in _carriers(source) if not isinstance(node, ast.Call))
@@ -186,20 +186,6 @@ def _carriers(expression: ast.AST) -> Iterator[ast.expr]:
         yield from _carriers(part)
 
 
-def without_gradients(node: ast.AST, function: Function) -> bool:
-    """Whether no graph is recorded where a node of a function, or its decorator, runs."""
-    layout = layout_of(function)
-    around = [*layout.ancestors(node)] if node in layout else []
-    blocks = [node for node in around if isinstance(node, (ast.With, ast.AsyncWith))]
-    contexts = [item.context_expr for block in blocks for item in block.items]
-    contexts += getattr(function.node, "decorator_list", [])
-    return any(_names_of(context) & _NO_GRADIENTS for context in contexts)
-
-
-def _names_of(expression: ast.expr) -> set[str]:
-    return {last_name(node) for node in walk(expression) if isinstance(node, ast.expr)}
-
-
 # -- which loss goes backward ----------------------------------------------------------------
 
 
@@ -224,7 +210,7 @@ def results_of(
         gives = returns_all or any(map(results.hold, returned(where)))
         if gives and depth < _DEPTH:
             for call, caller in callers.callers(where):
-                if call in layout_of(caller) and not without_gradients(call, caller):
+                if call in layout_of(caller) and not is_off(view.objects, call, caller):
                     pending.append((Results(view, caller, (call,)), where, False, depth + 1))
 
 

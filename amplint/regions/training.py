@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
+from amplint.amp.grad_modes import is_off
 from amplint.amp.links import participant
 from amplint.amp.roles import Role
-from amplint.amp.scaling import without_gradient
 from amplint.amp.view import AmpView
 from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import last_name, path_text
@@ -59,14 +59,15 @@ class Stale:
     loop: ast.AST | None = None
     sure: bool = True
 
-    @property
-    def damage(self) -> Link:
-        """That the forward trains: what only measures gives old numbers, and no worse weights."""
-        ways = (*self.forward.trail, (self.forward.call, self.forward.function))
-        measures = any(without_gradient(call, function) for call, function in ways)
-        standing = Standing.GUESS if measures else Standing.CODE
-        subject = ast.unparse(self.forward.call)
-        return Link("damage", standing, subject, "trains with the weights of before the step")
+
+def damage_of(regions: Regions, stale: Stale) -> Link:
+    """That a stale forward trains: what only measures gives old numbers, and no worse weights."""
+    forward = stale.forward
+    ways = (*forward.trail, (forward.call, forward.function))
+    measures = any(is_off(regions.objects, call, function) for call, function in ways)
+    standing = Standing.GUESS if measures else Standing.CODE
+    subject = ast.unparse(forward.call)
+    return Link("damage", standing, subject, "trains with the weights of before the step")
 
 
 def is_backward(regions: Regions, item: Inside) -> bool:

@@ -83,12 +83,12 @@ import ast
 from collections.abc import Iterator
 
 from amplint.amp import links
+from amplint.amp.grad_modes import ON, OPEN, switched
 from amplint.code.arguments import first_parameter
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function
 from amplint.findings import Finding, Severity
-from amplint.gradflow.modes import ON, switched
 from amplint.regions.callers import applied_inside
 from amplint.regions.islands import AUTOGRAD_FUNCTIONS, casting
 from amplint.regions.training import path_to
@@ -183,7 +183,7 @@ def _with_gradients(backward: Function, call: ast.Call) -> bool:
         if isinstance(outer, (ast.With, ast.AsyncWith))
         for item in outer.items
     ]
-    others = [item for item in items if switched(item, backward.module) != ON]
+    others = [item for item in items if switched(item, backward.module) not in (ON, OPEN)]
     return len(others) < len(items) and all(
         (backward.module.resolve(_callee(item)) or "").startswith("torch.") for item in others
     )

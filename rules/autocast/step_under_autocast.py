@@ -95,6 +95,7 @@ from amplint.regions.training import (
     Stale,
     anchor,
     backwards,
+    damage_of,
     ending_words,
     optimizer_link,
     path_to,
@@ -166,6 +167,6 @@ def _stale(view: FileView, stale: Stale) -> Finding:
         stale.region.link,
         optimizer_link(view, view.regions, stale.step),
         links.proved("effect", stale.step.call, "runs inside"),
-        stale.damage,
+        damage_of(view.regions, stale),
     )
     return view.finding(RULE, node, message, help, path=(*steps, again), links=rests, fix=fix)

@@ -80,8 +80,9 @@ from dataclasses import dataclass
 
 from amplint.amp import links, names
 from amplint.amp.dtypes import dtype_meant
+from amplint.amp.grad_modes import is_off
 from amplint.amp.roles import Role
-from amplint.amp.scaling import ScalerUse, evaluates, scaler_uses, without_gradient
+from amplint.amp.scaling import ScalerUse, evaluates, scaler_uses
 from amplint.code.dataflow import bindings_of, constant_of
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
@@ -180,7 +181,7 @@ def _regions(view: FileView) -> Iterator[CallSite]:
     for site in view.module.calls:
         if site.dotted not in names.AUTOCASTS:
             continue
-        if not evaluates(site.function) and not without_gradient(site.node, site.function):
+        if not evaluates(site.function) and not is_off(view.objects, site.node, site.function):
             yield site
 
 

@@ -75,12 +75,13 @@ import ast
 from collections.abc import Iterator
 
 from amplint.amp import links
+from amplint.amp.grad_modes import is_off
 from amplint.amp.half_tensors import is_float16_autocast
 from amplint.amp.halves import cast_of
 from amplint.amp.names import AUTOCASTS
 from amplint.amp.owned_halves import owned_halves
 from amplint.amp.ownership import is_fused, owned_modules
-from amplint.amp.scaling import evaluates, runs_backward, without_gradient
+from amplint.amp.scaling import evaluates, runs_backward
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
@@ -118,7 +119,7 @@ def check(view: FileView) -> Iterator[Finding]:
 def _is_training_region(view: FileView, site: CallSite) -> bool:
     if site.dotted not in AUTOCASTS or evaluates(site.function):
         return False
-    if site.node not in layout_of(site.function) or without_gradient(site.node, site.function):
+    if site.node not in layout_of(site.function) or is_off(view.objects, site.node, site.function):
         return False
     return is_float16_autocast(view, site.node, site.function) and site.function.once(runs_backward)
 
@@ -137,7 +138,7 @@ def _inputs(view: FileView, region: CallSite) -> Iterator[Finding]:
             continue
         for argument in call.args:
             cast = _half_cast(view, argument, region.function)
-            if cast is not None and not without_gradient(call, region.function):
+            if cast is not None and not is_off(view.objects, call, region.function):
                 yield _input_finding(view, region, call, cast)
 
 

@@ -86,13 +86,13 @@ import ast
 from collections.abc import Iterator
 
 from amplint.amp import links
+from amplint.amp.grad_modes import is_grad_switch
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function, Module
 from amplint.expectations import NO_GRAPH, caused
 from amplint.findings import Finding, PathStep, Severity
 from amplint.fixing.statements import statement_of
 from amplint.fixing.verbs import Decorate, Remove, Repair, Within, unsafe
-from amplint.gradflow.modes import is_grad_switch
 from amplint.rule import Rule
 from amplint.view import FileView
 

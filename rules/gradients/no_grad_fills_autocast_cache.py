@@ -74,6 +74,7 @@ import ast
 from collections.abc import Iterator
 
 from amplint.amp import links
+from amplint.amp.grad_modes import OFF, is_off, mode_at
 from amplint.amp.target_torch import target_torch
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
@@ -109,8 +110,6 @@ HELP = "run the forward under `no_grad` in an autocast block of its own"
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the first forward with gradients behind one without, for each region."""
-    if "no_grad" not in view.module.source:
-        return
     target = target_torch(view.project, view.module)
     if target is None or target >= REPAIRED:
         return
@@ -142,25 +141,28 @@ def _pair(view: FileView, region: Region) -> tuple[ast.Call, ast.Call] | None:
     if clears_cache(regions, region):
         return None
     function = region.function
-    if not _trains(function):
+    if not _trains(function) or is_off(regions.objects, function.node, function):
         return None
     forwards = [
         item.call
         for item in inside
         if not item.trail and path_text(item.call.func) and is_forward(regions, item)
     ]
+    modes = {call: mode_at(regions.objects, call, function) for call in forwards}
+    recorded = {call for call, mode in modes.items() if mode not in OFF}
     for index, first in enumerate(forwards):
-        if _is_filled(first, forwards[:index], function):
+        if modes[first] != "no_grad":
             continue
-        for second in forwards:
+        if _is_filled(first, [call for call in forwards[:index] if call in recorded], function):
+            continue
+        for second in filter(recorded.__contains__, forwards):
             if path_text(first.func) != path_text(second.func):
                 continue
             if not may_follow(view.values, first, second, function, entered=region.opened):
                 continue
             if may_be_frozen(regions, second, function):
                 continue  # autocast does not look for kept copies of weights that require no gradient
-            if _is_without_graph(first, function) and not _is_without_graph(second, function):
-                return first, second
+            return first, second
     return None
 
 
@@ -172,7 +174,6 @@ def _is_filled(call: ast.Call, before: list[ast.Call], function: Function) -> bo
         path_text(other.func) == path_text(call.func)
         and layout.reaches(other, call)
         and set(layout.conditions(other)) <= around
-        and not _is_without_graph(other, function)
         for other in before
     )
 
@@ -180,26 +181,7 @@ def _is_filled(call: ast.Call, before: list[ast.Call], function: Function) -> bo
 def _trains(function: Function) -> bool:
     """Whether a function runs a backward, or gives its loss to somebody who may."""
     layout = layout_of(function)
-    if any(_names(item) & {"no_grad", "inference_mode"} for item in _decorators(function)):
-        return False
     return any(
         isinstance(node, ast.Call) and last_name(node.func) in ("backward", "manual_backward")
         for node in layout.nodes
     )
-
-
-def _decorators(function: Function) -> list[ast.expr]:
-    return list(getattr(function.node, "decorator_list", ()))
-
-
-def _is_without_graph(call: ast.Call, function: Function) -> bool:
-    return any(
-        "no_grad" in _names(item.context_expr)
-        for node in layout_of(function).ancestors(call)
-        if isinstance(node, (ast.With, ast.AsyncWith))
-        for item in node.items
-    )
-
-
-def _names(expression: ast.expr) -> set[str]:
-    return {last_name(node) for node in ast.walk(expression) if isinstance(node, ast.expr)}

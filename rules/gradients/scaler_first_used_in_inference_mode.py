@@ -77,13 +77,13 @@ import ast
 from collections.abc import Iterator
 
 from amplint.amp import links
+from amplint.amp.grad_modes import mode_at
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.code.dataflow import receiver
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
 from amplint.expectations import INFERENCE_TENSORS, caused
 from amplint.findings import Finding, Severity
-from amplint.gradflow.modes import decorated, entered_mode
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -107,7 +107,11 @@ HELP = "use the loss unscaled here; only a loss that is backwarded needs the sca
 def check(view: FileView) -> Iterator[Finding]:
     """Report the scaling, or the call that leads to it, before the first training."""
     scales = list(scaler_calls(view, "scale"))
-    inferring = [site for site in scales if _in_inference_mode(view, site)]
+    inferring = [
+        site
+        for site in scales
+        if mode_at(view.objects, site.node, site.function) == "inference_mode"
+    ]
     training = [site for site in scales if site not in inferring]
     for site in inferring:
         later = _trained_later(view, site, training)
@@ -119,18 +123,6 @@ def check(view: FileView) -> Iterator[Finding]:
                 links.proved("region", site.node, "runs under inference_mode"),
             )
             yield view.finding(RULE, site.node, message, HELP, path=(step,), links=rests)
-
-
-def _in_inference_mode(view: FileView, site: CallSite) -> bool:
-    for node in layout_of(site.function).ancestors(site.node):
-        if isinstance(node, (ast.With, ast.AsyncWith)):
-            kinds = [
-                entered_mode(view.objects, item.context_expr, site.function) for item in node.items
-            ]
-            if any(kinds):
-                return "inference_mode" in kinds
-    found = decorated(site.function)
-    return found is not None and found[0] == "inference_mode"
 
 
 def _trained_later(view: FileView, site: CallSite, training: list[CallSite]) -> CallSite | None:

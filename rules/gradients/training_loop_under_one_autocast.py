@@ -82,7 +82,7 @@ from collections.abc import Iterator
 from amplint.expectations import STEPS, measured
 from amplint.findings import Finding, PathStep, Severity
 from amplint.fixing.blocks import narrowed
-from amplint.regions.training import Stale, anchor, optimizer_link, path_to
+from amplint.regions.training import Stale, anchor, damage_of, optimizer_link, path_to
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -125,7 +125,7 @@ def check(view: FileView) -> Iterator[Finding]:
             links=(
                 stale.region.link,
                 optimizer_link(view, view.regions, stale.step),
-                stale.damage,
+                damage_of(view.regions, stale),
             ),
         )
 

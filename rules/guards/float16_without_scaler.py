@@ -88,6 +88,7 @@ from collections.abc import Iterator
 from amplint.amp import links
 from amplint.amp.accelerators import ACCELERATOR
 from amplint.amp.choices import Way
+from amplint.amp.grad_modes import is_off
 from amplint.amp.half_tensors import SAME_DTYPE
 from amplint.amp.library_objects import names_training
 from amplint.amp.loop_invariants import changes_by_round
@@ -107,7 +108,6 @@ from amplint.regions.plain_losses import (
     may_be_scaled,
     plain_losses,
     unscales_by_hand,
-    without_gradients,
 )
 from amplint.regions.regions import Region, opening_words
 from amplint.regions.returned_losses import ReturnedLoss, returned_losses
@@ -167,7 +167,7 @@ def check(view: FileView) -> Iterator[Finding]:
     for region in view.regions.chosen(view.module):
         if region.cast.usual != frozenset({"float16"}):
             continue
-        if without_gradients(region.opened, region.function):
+        if is_off(view.objects, region.opened, region.function):
             continue
         for plain in plain_losses(view, callers, region):
             scaling = _scaling(view, callers, plain)

@@ -75,9 +75,10 @@ import ast
 from collections.abc import Iterator
 
 from amplint.amp import links
+from amplint.amp.grad_modes import is_off
 from amplint.amp.roles import Role
 from amplint.amp.scaled_losses import Scaling, is_constant_tensor, scalings
-from amplint.amp.scaling import scale_words, without_gradient
+from amplint.amp.scaling import scale_words
 from amplint.code.dataflow import bindings_of, receiver
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
@@ -113,7 +114,9 @@ def check(view: FileView) -> Iterator[Finding]:
         elif not scaling.trains:
             continue
         elif isinstance(parent, ast.Expr):
-            if not (is_constant_tensor(view, scaling) or _is_apart(scaling) or _is_cut(scaling)):
+            if not (
+                is_constant_tensor(view, scaling) or _is_apart(scaling) or _is_cut(view, scaling)
+            ):
                 yield _unused(view, scaling)
         elif isinstance(parent, ast.Assign):
             yield from _check_name(view, scaling, parent)
@@ -148,15 +151,15 @@ def _is_apart(scaling: Scaling) -> bool:
     return loop is not None and not inside and any(map(_is_scaled_backward, trained))
 
 
-def _is_cut(scaling: Scaling) -> bool:
+def _is_cut(view: FileView, scaling: Scaling) -> bool:
     """Whether the loss is computed where gradients are off: nobody can run its backward."""
     function, loss = scaling.function, path_text(scaling.loss)
-    if without_gradient(scaling.node, function):
+    if is_off(view.objects, scaling.node, function):
         return True
     bound = bindings_of(function).get(loss or "", [])
     groups = reaching(bound, scaling.loss, function)
     found = [binding for group in groups for binding in group]
-    return bool(found) and all(without_gradient(item.statement, function) for item in found)
+    return bool(found) and all(is_off(view.objects, item.statement, function) for item in found)
 
 
 def _is_scaled_backward(node: ast.Call) -> bool:

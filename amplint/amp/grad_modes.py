@@ -1,9 +1,12 @@
-"""What switches gradients off and on: `no_grad` and its like, and what makes tensors that keep them."""
+"""Where autograd records: what switches it off and on, around a place and in all that call it.
+
+And what makes tensors that gradients are kept for.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from amplint.code.arguments import is_decorated
 from amplint.code.dataflow import arguments, constant_of
@@ -32,7 +35,14 @@ SWITCHES = {
     "torch.autograd.set_grad_enabled": "set_grad_enabled",
     "torch.autograd.grad_mode.set_grad_enabled": "set_grad_enabled",
 }
+#: It is on, whatever surrounds it.
 ON = "on"
+#: A flag decides: it is on or off.
+OPEN = "open"
+OFF = frozenset(("no_grad", "inference_mode"))
+_BY_FLAG = {True: ON, False: "no_grad"}
+#: Callers of callers are asked so many times.
+_DEPTH = 3
 #: Tensors that gradients are kept for, unless they are told not to be.
 _PARAMETERS = frozenset(("torch.nn.Parameter", "torch.nn.parameter.Parameter"))
 
@@ -41,8 +51,8 @@ def switched(expression: ast.expr, module: Module) -> str:
     """What an expression does to the grad mode, as a decorator or in a `with` statement.
 
     Returns:
-        "no_grad" or "inference_mode" where it is off; "on" where it is on or may be; "" for
-        anything else.
+        "no_grad" or "inference_mode" where it is off; "on" where it is on; "open" where a flag
+        decides; "" for anything else.
     """
     call = expression if isinstance(expression, ast.Call) else None
     kind = SWITCHES.get(module.resolve(call.func if call else expression) or "", "")
@@ -51,43 +61,81 @@ def switched(expression: ast.expr, module: Module) -> str:
     if kind == "enable_grad":
         return ON
     argument = _argument(call)
+    value = argument.value if isinstance(argument, ast.Constant) else None
     if kind == "set_grad_enabled":
-        return "no_grad" if _constant(argument) is False else ON
-    if kind == "inference_mode" and argument is not None and _constant(argument) is not True:
-        # `@torch.inference_mode` hands over the function, which only looks like an argument.
-        return ON
-    return kind
+        return _BY_FLAG.get(value, OPEN) if isinstance(value, bool) else OPEN
+    # `@torch.inference_mode` hands over the function, which only looks like an argument.
+    if argument is None or value is True:
+        return kind
+    return ON if value is False else OPEN
+
+
+def mode_at(objects: Objects, node: ast.AST, function: Function, depth: int = _DEPTH) -> str:
+    """The grad mode in which a node of a function runs, as `switched` names it.
+
+    The innermost switch around it decides, or else whoever calls the function, where all are in sight
+    and agree. "" where nothing switches.
+
+    Args:
+        node: in the function, or a decorator of it.
+        depth: callers of callers are asked so many times.
+    """
+    kind = _around(objects, node, function)
+    if kind:
+        return kind
+    sites = objects.calls_of(function) if depth else ()
+    if not sites or objects.may_have_other_callers(function):
+        return ""
+    kinds = {mode_at(objects, site.node, site.function, depth - 1) for site in sites}
+    if len(kinds) > 1:
+        return "no_grad" if kinds <= OFF else ""
+    return kinds.pop()
+
+
+def is_off(objects: Objects, node: ast.AST, function: Function) -> bool:
+    """Whether no graph is recorded where a node of a function, or its decorator, runs."""
+    return mode_at(objects, node, function) in OFF
 
 
 def entered_mode(objects: Objects, expression: ast.expr, function: Function) -> str:
-    """The same for a `with` item of a function that the project's own context managers may be.
+    """The same as `switched` for a `with` item of a function.
 
-    One that is entered in several ways, not all alike, leaves gradients as they were.
+    It may be a name, a choice, or one of the project's own context managers.
     """
-    kind = switched(expression, function.module)
-    if kind or not isinstance(expression, ast.Call):
+    known = definition_of(expression, function) or expression
+    if isinstance(known, ast.IfExp):
+        return _agreed(entered_mode(objects, side, function) for side in (known.body, known.orelse))
+    kind = switched(known, function.module)
+    if kind or not isinstance(known, ast.Call):
         return kind
-    manager = objects.callee(expression, function)
+    manager = objects.callee(known, function)
     if manager is None or manager is function:
         return ""
     if is_decorated(manager, "contextmanager"):
-        kinds = [_around(node, manager) for node in manager.nodes if isinstance(node, ast.Yield)]
-    else:
-        kinds = [switched(value, manager.module) for value in returned(manager)]
-    return kinds[0] if kinds and len(set(kinds)) == 1 else ""
+        yields = (node for node in manager.nodes if isinstance(node, ast.Yield))
+        return _agreed(_around(objects, node, manager) for node in yields)
+    return _agreed(switched(value, manager.module) for value in returned(manager))
 
 
-def _around(node: ast.AST, function: Function) -> str:
-    """The grad mode that the innermost block around a node sets."""
-    blocks = layout_of(function).ancestors(node)
-    items = [
-        item
-        for block in blocks
-        if isinstance(block, (ast.With, ast.AsyncWith))
-        for item in reversed(block.items)
-    ]
-    kinds = (switched(item.context_expr, function.module) for item in items)
-    return next(filter(None, kinds), "")
+def _agreed(kinds: Iterable[str]) -> str:
+    """What several ways to enter a block come to; they may enter none of them."""
+    found = set(kinds)
+    if len(found) < 2:
+        return found.pop() if found else ""
+    return OPEN
+
+
+def _around(objects: Objects, node: ast.AST, function: Function) -> str:
+    """The grad mode that the innermost block around a node sets, or a decorator of its function."""
+    layout = layout_of(function)
+    for block in layout.ancestors(node) if node in layout else ():
+        items = block.items if isinstance(block, (ast.With, ast.AsyncWith)) else ()
+        for item in reversed(items):
+            kind = entered_mode(objects, item.context_expr, function)
+            if kind:
+                return kind
+    found = decorated(function)
+    return found[0] if found is not None else ""
 
 
 def chosen(expression: ast.expr, function: Function) -> ast.IfExp | None:
@@ -110,10 +158,6 @@ def _argument(call: ast.Call | None) -> ast.expr | None:
         return None
     named = (item.value for item in call.keywords if item.arg == "mode")
     return call.args[0] if call.args else next(named, None)
-
-
-def _constant(expression: ast.expr | None) -> object:
-    return expression.value if isinstance(expression, ast.Constant) else None
 
 
 def decorated(function: Function) -> tuple[str, ast.expr] | None:
