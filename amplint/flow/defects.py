@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from amplint.code.module import Function
 from amplint.findings import Link, Standing
+from amplint.flow.awaited import is_awaited
 from amplint.flow.diagnosis import Verdict, cause_of
 from amplint.flow.events import Site
 from amplint.flow.state import EVERY, State
@@ -116,8 +117,10 @@ def _claim(item: Found) -> Link:
         return Link("value", Standing.CODE, item.site.scaler_text, "can be missing here")
     if violation is None:
         return Link("effect", Standing.CODE, ast.unparse(item.site.node), "ends this path")
-    answer = violation.exception or violation.damage
-    return Link("damage", Standing.LIBRARY, ast.unparse(item.site.node), f"gives {answer}")
+    node, answer = item.site.node, violation.exception or violation.damage
+    if is_awaited(node, item.site.function, violation):
+        return Link("damage", Standing.GUESS, ast.unparse(node), f"ends a run by {answer}")
+    return Link("damage", Standing.LIBRARY, ast.unparse(node), f"gives {answer}")
 
 
 def misuse_of(item: Found, place_of: PlaceOf) -> Misuse:

@@ -20,7 +20,7 @@ from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function
 from amplint.findings import Standing
-from amplint.values.assumptions import Assumptions, name_of
+from amplint.values.assumptions import Assumptions, name_of, possible_at
 from amplint.values.conditions import conditions_at
 from amplint.values.objects import Objects
 from amplint.values.provenance import Activation
@@ -465,12 +465,12 @@ class Contexts:
 
         A dtype is its name; `device.type` is what `torch.device` was given.
         """
-        possible = self.values.of(_without_type(expression), function)
+        possible = possible_at(self.values, _without_type(expression), function)
         return _contents(possible.values) if possible.complete else None
 
     def _usual_values(self, expression: ast.expr, function: Function) -> Constants:
         """The constants that an expression is unless somebody chooses otherwise."""
-        return _contents(self.values.of(expression, function).by_default())
+        return _contents(possible_at(self.values, expression, function).by_default())
 
 
 def _without_type(expression: ast.expr) -> ast.expr:

@@ -24,7 +24,7 @@ from amplint.code.layout import layout_of
 from amplint.code.module import Function
 from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Activation, Condition, Origin
-from amplint.values.values import Possible, Values
+from amplint.values.values import Possible, Value, Values
 
 _DEPTH = 4
 #: A function that evaluates an expression, and for which call; None for all known callers.
@@ -355,6 +355,24 @@ class _Place:
         """Whether both have one value. `first.kind` and `second.kind` of one function are two."""
         is_elsewhere = self.function is not other.function
         return self.sources == other.sources and (is_elsewhere or self.text == other.text)
+
+
+def possible_at(values: Values, expression: ast.expr, function: Function) -> Possible:
+    """The constants that an expression may be where it stands: those that the tests there allow.
+
+    `torch.autocast("cuda", dtype=dtype)` under `if dtype:` is given no None.
+    """
+    possible = values.of(expression, function)
+    conditions = conditions_at(expression, function) if len(possible.values) > 1 else ()
+    if not conditions:
+        return possible
+    kept: list[Value] = []
+    for value in possible.values:
+        facts = Assumptions.of(values, value.origin.conditions, exact=True)
+        facts.assume(expression, value.content, function)
+        if facts.holds(conditions) is not False:
+            kept.append(value)
+    return Possible(tuple(kept), possible.complete) if kept else possible
 
 
 def may_run(

@@ -15,8 +15,10 @@ from amplint.code.imports import taken_from
 from amplint.code.module import Function, Module
 from amplint.values.objects import Objects
 
-#: Names by which code may define or run what its text does not show.
-UNSEEN = frozenset(("exec", "eval", "globals", "locals", "vars", "builtins", "__builtins__"))
+#: Names by which code may bind what its text does not show; an `eval` binds nothing.
+_BINDING = frozenset(("exec", "globals", "locals", "vars", "builtins", "__builtins__"))
+#: Names by which code may run what its text does not show.
+UNSEEN = _BINDING | {"eval"}
 #: Modules of the standard library and others that hold a function or a class of their own name, or
 #: are mistaken for one: calling one of them is a `TypeError`.
 _UNCALLABLE = frozenset(
@@ -128,10 +130,17 @@ class Modules:
 
 def is_open(module: Module) -> bool:
     """Whether a file may bind names that its text does not show."""
-    bound = module.scopes.module.bindings
-    return "__getattr__" in bound or any(
-        isinstance(node, ast.Name) and node.id in UNSEEN for node in ast.walk(module.tree)
-    )
+    if "__getattr__" in module.scopes.module.bindings:
+        return True
+    used = {node for node in ast.walk(module.tree) if isinstance(node, ast.Name)}
+    # `vars(options)` is the namespace of an object, not of the file.
+    used -= {
+        node.func
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and node.args and isinstance(node.func, ast.Name)
+        if node.func.id == "vars"
+    }
+    return any(node.id in _BINDING for node in used)
 
 
 def is_script(module: Module) -> bool:

@@ -73,6 +73,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from amplint.amp.connected import connected_files
+from amplint.amp.overflows import at_nan, at_overflow
 from amplint.code.dataflow import arguments
 from amplint.code.layout import layout_of
 from amplint.expectations import breaks, measured
@@ -80,6 +81,7 @@ from amplint.findings import Finding, Link, Severity, Standing
 from amplint.fixing.statements import calls_on, is_unconditional, own_statement
 from amplint.fixing.verbs import Insert, Repair, Write, unsafe
 from amplint.rule import Misuse, Rule
+from amplint.values.conditions import conditions_at
 from amplint.view import FileView
 from amplint.wording import report
 
@@ -126,8 +128,19 @@ NORMALISING = frozenset(
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the plain steps on scaled or unscaled gradients."""
-    judged = (_told(view, misuse) for misuse in view.misuses(RULE.code))
+    judged = (_told(view, item) for item in view.misuses(RULE.code) if not _is_finite(view, item))
     return report(view, RULE, MESSAGES, HELPS, _through_scaler, misuses=judged)
+
+
+def _is_finite(view: FileView, misuse: Misuse) -> bool:
+    """Whether a step on unscaled gradients runs only where a test has found them finite."""
+    if misuse.violation is None or misuse.violation.slug != "optimizer-step-bypass":
+        return False
+    return any(
+        (not item.side) is at_overflow(view, item.test, item.function)
+        and (not item.side) is at_nan(view, item.test, item.function)
+        for item in conditions_at(misuse.node, misuse.function)
+    )
 
 
 def _told(view: FileView, misuse: Misuse) -> Misuse:

@@ -108,6 +108,8 @@ RULE = Rule(
     summary="the program ends at gradients that are not finite, which the scaler would skip",
     unprobed="whether gradients overflow depends on your model and data",
 )
+#: What may end the program: a test, or a call that leads to one.
+_ENDS = (ast.Assert, ast.If, ast.Call)
 #: What ends the program is looked for this many calls deep.
 _CALLS = 3
 #: How the names of strategies end that shard a model.
@@ -199,17 +201,18 @@ def _is_caught(clip: CallSite) -> bool:
 def _fatal_tests(view: FileView) -> Iterator[Finding]:
     """Tests of gradients that end the program where they are not finite, here or in what is called."""
     for function in {site.function: None for site in scaler_calls(view, "unscale_")}:
-        for node in layout_of(function).nodes:
-            ending = _ending(view, node, function)
-            path = () if ending is not None else _ending_behind(view, node, function)
-            if (ending is None and not path) or _in_handler(function, node):
-                continue
+        layout = layout_of(function)
+        for node in (item for item in layout.nodes if isinstance(item, _ENDS)):
             unscaled = _unscaled_before(view, node, function)
-            if unscaled is None or _is_taken_up(view, function):
+            if unscaled is None or _in_handler(function, node):
                 continue
-            loops = layout_of(function).loops
-            if path and loops(node) != loops(unscaled.node):
-                continue  # behind the loop nothing waits for a step
+            ending = _ending(view, node, function)
+            path: tuple[PathStep, ...] = ()
+            # Behind the loop nothing waits for a step.
+            if ending is None and layout.loops(node) == layout.loops(unscaled.node):
+                path = _ending_behind(view, node, function)
+            if (ending is None and not path) or _is_taken_up(view, function):
+                continue
             if not _asks_for_scaling(view, node, function, unscaled):
                 message = ENDS.format(scaler=_scaler(view, unscaled))
                 yield _finding(view, ending or node, message, unscaled, (), path)
@@ -248,8 +251,9 @@ def _ending_behind(
     for callee in targets_of(view.objects.origins, node, function, outer).functions:
         inside = layout_of(callee).nodes if callee is not function else ()
         entered = Activation(callee, node, function, outer)
+        endings = view.once(_endings, callee)
         for part in inside:
-            ending = _ending(view, part, callee)
+            ending = endings.get(part)
             further: tuple[PathStep, ...] = ()
             if ending is None:
                 further = _ending_behind(view, part, callee, entered, depth - 1)
@@ -259,6 +263,12 @@ def _ending_behind(
                 step = view.step(ending or part, callee.module, "ends where they are not finite")
                 return (step, *further)
     return ()
+
+
+def _endings(view: FileView, function: Function) -> dict[ast.AST, ast.AST]:
+    """The nodes of a function that end the program where gradients are not finite, with what ends it."""
+    found = {node: _ending(view, node, function) for node in layout_of(function).nodes}
+    return {node: ending for node, ending in found.items() if ending is not None}
 
 
 def _ending(view: FileView, node: ast.AST, function: Function) -> ast.AST | None:

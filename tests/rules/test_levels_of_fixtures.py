@@ -9,6 +9,7 @@ from amplint.config import Settings
 from tests.fixtures_runner import FIXTURES
 
 LEVELS = {
+    ("AMP108/bad_expected_by_its_text.py", "AMP108"): {15: "info", 34: "error"},
     ("AMP502/bad_context_by_name.py", "AMP502"): {8: "info"},
     ("AMP502/bad_context_of_a_library.py", "AMP502"): {11: "error"},
     ("AMP206/bad_scaler_by_factory", "AMP206"): {9: "warning"},

@@ -43,6 +43,24 @@ PROGRAMS = (
         "exec('base_rate = 1')\ndef run():\n    print(base_rate)\n    arrive()\nrun()\n",
         "",
     ),
+    (
+        "undefined beside the names of an object",
+        (
+            "class Options:\n    pass\ndef run():\n    vars(Options)\n    print(base_rate)\n"
+            "    arrive()\nrun()\n"
+        ),
+        "base_rate",
+    ),
+    (
+        "bound among the names of the file",
+        "vars()['base_rate'] = 1\ndef run():\n    print(base_rate)\n    arrive()\nrun()\n",
+        "",
+    ),
+    (
+        "undefined beside an expression in a text",
+        "def run():\n    eval('1 + 1')\n    print(base_rate)\n    arrive()\nrun()\n",
+        "base_rate",
+    ),
     ("items of a number", "def run(mask=()):\n    0[mask]\n    arrive()\nrun()\n", "0"),
     ("items of a text", "def run():\n    'ab'[1]\n    arrive()\nrun()\n", ""),
     (
