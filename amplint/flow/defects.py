@@ -7,7 +7,7 @@ place the most specific, and nothing that follows from another finding.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from amplint.code.module import Function
@@ -118,9 +118,19 @@ def _claim(item: Found) -> Link:
     if violation is None:
         return Link("effect", Standing.CODE, ast.unparse(item.site.node), "ends this path")
     node, answer = item.site.node, violation.exception or violation.damage
-    if is_awaited(node, item.site.function, violation):
+    if any(is_awaited(place, function, violation) for place, function in _calls_of(item)):
         return Link("damage", Standing.GUESS, ast.unparse(node), f"ends a run by {answer}")
     return Link("damage", Standing.LIBRARY, ast.unparse(node), f"gives {answer}")
+
+
+def _calls_of(item: Found) -> Iterator[tuple[ast.AST, Function]]:
+    """The place of a report, and the calls of its path that lead there, innermost first."""
+    function = item.site.function
+    yield item.site.node, function
+    for step in reversed(steps_of(item.state.trail)):
+        if step[0] == "call" and step[3] is function:
+            yield step[1], step[2]
+            function = step[2]
 
 
 def misuse_of(item: Found, place_of: PlaceOf) -> Misuse:

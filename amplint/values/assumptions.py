@@ -357,22 +357,49 @@ class _Place:
         return self.sources == other.sources and (is_elsewhere or self.text == other.text)
 
 
-def possible_at(values: Values, expression: ast.expr, function: Function) -> Possible:
+def possible_at(
+    values: Values, expression: ast.expr, function: Function, depth: int = _DEPTH
+) -> Possible:
     """The constants that an expression may be where it stands: those that the tests there allow.
 
-    `torch.autocast("cuda", dtype=dtype)` under `if dtype:` is given no None.
+    `torch.autocast("cuda", dtype=dtype)` under `if dtype:` is given no None. What a parameter may be
+    its callers say, each where it calls.
     """
     possible = values.of(expression, function)
-    conditions = conditions_at(expression, function) if len(possible.values) > 1 else ()
-    if not conditions:
+    if len(possible.values) < 2:
         return possible
+    conditions = conditions_at(expression, function)
+    passed = _passed(values, expression, function) if depth else None
+    allowed = None
+    if passed is not None:
+        around = [possible_at(values, *item, depth - 1) for item in passed]
+        if all(item.values for item in around):
+            allowed = {repr(value.content) for item in around for value in item.values}
     kept: list[Value] = []
     for value in possible.values:
         facts = Assumptions.of(values, value.origin.conditions, exact=True)
         facts.assume(expression, value.content, function)
-        if facts.holds(conditions) is not False:
+        if facts.holds(conditions) is not False and (
+            allowed is None or repr(value.content) in allowed
+        ):
             kept.append(value)
     return Possible(tuple(kept), possible.complete) if kept else possible
+
+
+def _passed(
+    values: Values, expression: ast.expr, function: Function
+) -> list[tuple[ast.expr, Function]] | None:
+    """What all callers pass for a parameter; None where one leaves it out, or more may call."""
+    if not isinstance(expression, ast.Name) or expression.id not in parameters(function):
+        return None
+    objects = values.origins.objects
+    if bindings_of(function).get(expression.id) or objects.may_have_other_callers(function):
+        return None
+    sites = objects.calls_of(function)
+    given = [objects.bind(site.node, site.function, function).given for site in sites]
+    passed = [item.get(expression.id) for item in given]
+    found = [(each, site.function) for each, site in zip(passed, sites) if each is not None]
+    return found if found and len(found) == len(sites) else None
 
 
 def may_run(

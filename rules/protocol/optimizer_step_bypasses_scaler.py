@@ -76,6 +76,7 @@ from amplint.amp.connected import connected_files
 from amplint.amp.overflows import at_nan, at_overflow
 from amplint.code.dataflow import arguments
 from amplint.code.layout import layout_of
+from amplint.code.module import Function
 from amplint.expectations import breaks, measured
 from amplint.findings import Finding, Link, Severity, Standing
 from amplint.fixing.statements import calls_on, is_unconditional, own_statement
@@ -120,6 +121,8 @@ HELPS = {
 }
 
 
+#: Callers of callers are asked so many times.
+_CALLERS = 3
 #: Optimizers that divide a constant factor out of the gradients (S16c: ratio 1.0, SGD 65536).
 NORMALISING = frozenset(
     f"torch.optim.{name}" for name in ("Adam", "AdamW", "NAdam", "RMSprop", "Adagrad", "Rprop")
@@ -136,10 +139,22 @@ def _is_finite(view: FileView, misuse: Misuse) -> bool:
     """Whether a step on unscaled gradients runs only where a test has found them finite."""
     if misuse.violation is None or misuse.violation.slug != "optimizer-step-bypass":
         return False
-    return any(
+    return _runs_if_finite(view, misuse.node, misuse.function)
+
+
+def _runs_if_finite(
+    view: FileView, node: ast.AST, function: Function, depth: int = _CALLERS
+) -> bool:
+    """Whether a test around a node, or around each call of its function, sees every overflow."""
+    if any(
         (not item.side) is at_overflow(view, item.test, item.function)
         and (not item.side) is at_nan(view, item.test, item.function)
-        for item in conditions_at(misuse.node, misuse.function)
+        for item in conditions_at(node, function)
+    ):
+        return True
+    sites = view.objects.calls_of(function) if depth else ()
+    return bool(sites) and all(
+        _runs_if_finite(view, site.node, site.function, depth - 1) for site in sites
     )
 
 
