@@ -54,6 +54,7 @@ WARNING_UNTIL_SEEN = frozenset(
         "AMP116",
         "AMP117",
         "AMP122",
+        "AMP123",
         "AMP124",
         "AMP129",
         "AMP201",
