@@ -44,6 +44,7 @@ class Mentions:
         self.project = project
         self._unused: dict[tuple[Module, str], bool] = {}
         self._closed: dict[Module, bool] = {}
+        self._installed: dict[str, bool] = {}
 
     def holders(self, name: str, home: Module) -> Iterator[tuple[Module, str]]:
         """What names something, tests apart: the file, and what holds the place at its top.
@@ -117,6 +118,11 @@ class Mentions:
         return self._closed[home]
 
     def _is_installed(self, folder: str) -> bool:
+        if folder not in self._installed:
+            self._installed[folder] = self._is_installer(folder)
+        return self._installed[folder]
+
+    def _is_installer(self, folder: str) -> bool:
         lookups = self.project.lookups
         if any(lookups.file(os.path.join(folder, name)) for name in _INSTALLERS):
             return True

@@ -110,13 +110,13 @@ HELP = "run the forward under `no_grad` in an autocast block of its own"
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the first forward with gradients behind one without, for each region."""
-    target = target_torch(view.project, view.module)
-    if target is None or target >= REPAIRED:
-        return
     for region in view.regions.opened(view.module):
         pair = _pair(view, region) if region.cast.caches else None
         if pair is None:
             continue
+        target = target_torch(view.project, view.module)
+        if target is None or target >= REPAIRED:
+            return
         first, second = pair
         module = region.function.module
         words = {"model": view.source_of(second.func), "row": view.row_of(first)}
