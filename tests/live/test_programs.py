@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.budget import THOROUGH
 from tests.live.programs import plain, printed, row_of, watch
 
 ACCELERATE = """
@@ -123,7 +124,7 @@ os._exit(0)  # tearing gloo down aborts now and then, with amplint and without
 """
 
 
-@pytest.mark.parametrize("what", ["healthy", "clipped", "apart"])
+@pytest.mark.parametrize("what", ["healthy", "apart", *(["clipped"] if THOROUGH else [])])
 def test_two_ranks(tmp_path: Path, what: str) -> None:
     (tmp_path / "train.py").write_text(RANKS, "utf-8")
     launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone")
