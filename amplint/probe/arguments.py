@@ -25,6 +25,7 @@ _DEPTH = 6
 _PARSE = frozenset({"parse_args", "parse_known_args", "parse_intermixed_args"})
 #: What a user may give for a field with such a default.
 _KINDS = {bool: "flag", int: "int", float: "float", str: "str"}
+_CONVERSIONS: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
 _OBJECTS = (ast.Lambda, ast.List, ast.Dict, ast.Tuple, ast.Set, ast.ListComp, ast.DictComp)
 
 
@@ -215,6 +216,10 @@ class ArgumentReader:
             free = self._free(expression, *here)
             if free is not None:
                 return ([Passed(option=free)] if free else []), bool(free)
+        kind = self._conversion(expression, function)
+        if kind is not None:
+            assert isinstance(expression, ast.Call)
+            return _converted(self._trace(expression.args[0], *here, depth + 1), kind)
         if isinstance(expression, (ast.Name, ast.IfExp, ast.NamedExpr, ast.Call)):
             back = self._values.origins.back(expression, *here)
             if back is not None and all(place.part is None for place in back.places):
@@ -224,7 +229,20 @@ class ArgumentReader:
         found, complete = self._constants(expression, *here)
         if not found and isinstance(expression, ast.Subscript):
             return self._configured(expression)
+        if not complete and isinstance(expression, ast.Call):
+            more, known = self._configured(expression)
+            return [*found, *more], known
         return found, complete
+
+    def _conversion(self, expression: ast.expr, function: Function) -> type | None:
+        """The kind of number that a call of a builtin makes of its only argument: `bool(value)`."""
+        if not isinstance(expression, ast.Call) or expression.keywords or len(expression.args) != 1:
+            return None
+        callee = expression.func
+        if not isinstance(callee, ast.Name) or callee.id not in _CONVERSIONS:
+            return None
+        is_builtin = function.module.scopes.resolve(callee).kind == "builtin"
+        return _CONVERSIONS[callee.id] if is_builtin else None
 
     def _behind(self, back: Back, depth: int) -> tuple[list[Passed], bool]:
         """What is behind an expression: the first place that its conditions lead to."""
@@ -359,9 +377,18 @@ class ArgumentReader:
                 return self._trace(keyword.value, found[0].function, found[0].activation, depth + 1)
         return [Passed(True)], not made.args
 
-    def _configured(self, read: ast.Attribute | ast.Subscript) -> tuple[list[Passed], bool]:
-        """What configuration files of the project call by the name that is read."""
-        key = read.attr if isinstance(read, ast.Attribute) else constant_of(read.slice)
+    def _configured(self, read: ast.expr) -> tuple[list[Passed], bool]:
+        """What configuration files of the project call by the name that is read.
+
+        Beside them `settings.get("amp", False)` gives what it gives where they have no such name.
+        """
+        key: object = None
+        if isinstance(read, ast.Attribute):
+            key = read.attr
+        elif isinstance(read, ast.Subscript):
+            key = constant_of(read.slice)
+        elif isinstance(read, ast.Call) and last_name(read.func) == "get" and read.args:
+            key = constant_of(read.args[0])
         if self._files is None or not isinstance(key, str):
             return [], False
         entries = self._files.entries(key)
@@ -429,3 +456,17 @@ def not_all(conditions: tuple[Condition, ...]) -> Condition:
         for condition in conditions
     ]
     return Condition(ast.BoolOp(ast.Or(), others), True, conditions[0].function)
+
+
+def _converted(passed: tuple[list[Passed], bool], kind: type) -> tuple[list[Passed], bool]:
+    """What a builtin makes of what may be passed; what somebody sets stays what they set."""
+    found: list[Passed] = []
+    complete = passed[1]
+    for item in passed[0]:
+        try:
+            value = item.value if item.value is UNKNOWN else kind(item.value)
+        except (TypeError, ValueError):
+            complete = False
+            continue
+        found.append(replace(item, value=value))
+    return found, complete

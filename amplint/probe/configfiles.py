@@ -53,7 +53,7 @@ class ConfigFiles:
                 for section in _sections(sections, _parsed(path, text))
                 for value in _values_of(last, section)
             ]
-            found = found or list(self._assigned(last))
+            found = found or list(self._assigned(last)) or list(self._displayed(sections, last))
             alike = len({repr(value) for value, _ in found}) == 1
             known = self._entries[key] = [(found[0][0], "")] if alike else found
         return known
@@ -66,6 +66,15 @@ class ConfigFiles:
                 for place, settings in _settings_of(path, text):
                     if name in settings:
                         yield settings[name], place
+
+    def _displayed(self, sections: list[str], name: str) -> Iterator[tuple[Any, str]]:
+        """What dicts of settings that stand in Python call by a name: `DEFAULTS = {"train": {...}}`."""
+        for path, text in self._sources.items():
+            if not re.search(rf"[\"']{re.escape(name)}[\"']\s*:", text):
+                continue
+            for place, settings in _displays_of(path, text):
+                for section in _sections(sections, settings):
+                    yield from ((value, place) for value in _values_of(name, section))
 
     @cached_property
     def _texts(self) -> dict[str, str]:
@@ -89,9 +98,8 @@ class ConfigFiles:
 
 def _settings_of(path: str, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """The constants that a module of Python assigns, and each of its classes, with a name for it."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = _tree(text)
+    if tree is None:
         return
     bodies: list[ast.Module | ast.ClassDef] = [tree]
     bodies += (node for node in tree.body if isinstance(node, ast.ClassDef))
@@ -99,6 +107,39 @@ def _settings_of(path: str, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
         settings = dict(filter(None, map(_assignment, body.body)))
         if len(settings) >= _SETTINGS:
             yield f"{path}:{getattr(body, 'name', '')}", settings
+
+
+def _displays_of(path: str, text: str) -> Iterator[tuple[str, dict[Any, Any]]]:
+    """The dicts of constants that Python assigns to a name, those with as many as settings have."""
+    tree = _tree(text)
+    for node in ast.walk(tree) if tree is not None else ():
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or not isinstance(
+            node.value, ast.Dict
+        ):
+            continue
+        constants = [part for part in ast.walk(node.value) if isinstance(part, ast.Constant)]
+        if len(constants) >= 2 * _SETTINGS:  # keys and values
+            yield f"{path}:{node.lineno}", _plain(node.value)
+
+
+def _plain(display: ast.Dict) -> dict[Any, Any]:
+    """The constants of a dict display, and of those inside."""
+    found: dict[Any, Any] = {}
+    for key, value in zip(display.keys, display.values):
+        if not isinstance(key, ast.Constant):
+            continue
+        if isinstance(value, ast.Dict):
+            found[key.value] = _plain(value)
+        elif isinstance(value, ast.Constant):
+            found[key.value] = value.value
+    return found
+
+
+def _tree(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def _assignment(statement: ast.stmt) -> tuple[str, Any] | None:

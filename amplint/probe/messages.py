@@ -123,7 +123,8 @@ class Omission:
             nothing), "copies" (`detach`, `data`, `item` and `torch.tensor` return the tensor
             itself), "casts" (tensors and models keep their dtype), "clips" (gradients are not
             clipped), "inference-mode" (it is `no_grad`), "autocast-cache" (every weight is
-            cast anew), "autocast" (nothing is cast), "freed-graphs" (every backward keeps
+            cast anew), "autocast" (nothing is cast), "initial-scales" (a text that a
+            scaler is given for one is none), "freed-graphs" (every backward keeps
             its graph).
         rows: of the checked file; what happens on these rows, or in calls that are made
             there, is left out. Empty for everywhere.

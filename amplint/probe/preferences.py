@@ -55,6 +55,9 @@ def demands(test: ast.expr, holds: bool) -> Iterator[tuple[str, Truth | Compared
         if isinstance(test.ops[0], (ast.In, ast.NotIn)):
             yield from _memberships(test, holds is isinstance(test.ops[0], ast.In))
             return
+        if isinstance(test.left, ast.BinOp) and isinstance(test.left.op, ast.Mod):
+            yield from _of_windows(test, test.left.right, holds)
+            return
         path = path_text(test.left)
         constant = test.comparators[0]
         if path is None or not isinstance(constant, ast.Constant):
@@ -68,6 +71,16 @@ def demands(test: ast.expr, holds: bool) -> Iterator[tuple[str, Truth | Compared
         path = path_text(test)
         if path is not None:
             yield path, Truth(holds)
+
+
+def _of_windows(
+    test: ast.Compare, length: ast.expr, holds: bool
+) -> Iterator[tuple[str, Truth | Compared]]:
+    """A window that has more than one batch, where `(i + 1) % window == 0` does not hold."""
+    path = path_text(length)
+    equal = isinstance(test.ops[0], ast.Eq)
+    if path is not None and isinstance(test.ops[0], (ast.Eq, ast.NotEq)) and equal is not holds:
+        yield path, Compared(operator.gt, 1, holds=True)
 
 
 def _memberships(test: ast.Compare, holds: bool) -> Iterator[tuple[str, Truth]]:

@@ -424,7 +424,7 @@ def _flips(
     trial: Trial, assignment: dict[str, Any]
 ) -> Iterator[tuple[tuple[int, int, int], str, dict[str, Any]]]:
     """Assignments with one decision more, and their cost: irrelevant ones, all of them, and
-    whether another number of batches comes first."""
+    what comes first: a NaN that the code tests for, then another number of batches."""
     relevant = [decision for decision in trial.result.decisions if is_relevant(decision, trial)]
     others = [decision for decision in trial.result.decisions if decision not in relevant]
     irrelevant = _irrelevant(assignment, trial)
@@ -432,7 +432,8 @@ def _flips(
         for decision in decisions:
             if decision.path in assignment:
                 continue
-            late = int(_BATCHES.match(decision.path) is None)
+            is_nan = weight == 0 and decision.path.startswith("nan in ")
+            late = 0 if is_nan else 1 if _BATCHES.match(decision.path) else 2
             for option in decision.options:
                 if not same(option, decision.choice):
                     flipped = {**assignment, decision.path: option}

@@ -103,7 +103,7 @@ from amplint.amp.signatures import METHODS
 from amplint.code.dataflow import constant_of
 from amplint.code.expressions import last_name
 from amplint.code.module import CallSite, Module
-from amplint.expectations import AMP_ARGUMENTS, raises
+from amplint.expectations import AMP_ARGUMENTS, caused, raises
 from amplint.findings import Finding, Link, Severity, Standing
 from amplint.fixing.verbs import Add, Drop, Name, Repair, Write, unsafe
 from amplint.flow.raising import is_awaited
@@ -118,8 +118,9 @@ RULE = Rule(
     summary="`autocast` or `GradScaler` called with what it does not take, or `autocast` not called",
     facts=("E01", "A05", "A15", "A16"),
     fix="unsafe",
-    probe=raises(
-        "TypeError|ValueError|RuntimeError|AttributeError", AMP_ARGUMENTS, relies_on="place"
+    probe=(
+        raises("TypeError|ValueError|RuntimeError|AttributeError", AMP_ARGUMENTS, relies_on="place")
+        + caused("initial-scales", "TypeError", "argument 'fill_value'", "place")
     ),
 )
 

@@ -302,6 +302,42 @@ def test_a_data_file(tmp_path: Path) -> None:
     assert found == [{"clip": 0.5, "steps": 4}]
 
 
+@pytest.mark.parametrize(
+    ("files", "passed", "expected"),
+    [
+        # asked for with a default, and made a bool or a number
+        ({"a.yaml": "half: true"}, 'bool(read.get("half", False))', {"fp16": True}),
+        ({"a.yaml": "half: true"}, 'read.get("half", False)', {"fp16": True}),
+        ({"a.yaml": "half: 1"}, 'bool(read["half"])', {"fp16": True}),
+        ({"a.yaml": "half: 0"}, 'bool(read["half"])', {"fp16": False}),
+        # another name, or another function of that name
+        ({"a.yaml": "whole: true"}, 'bool(read.get("half", False))', {}),
+        ({"a.yaml": "half: true"}, 'own(read.get("half", False))', {}),
+        # a dict of settings in Python; one with few entries is none
+        (
+            {
+                "defaults.py": (
+                    'TABLE = {"net": {"half": True, "depth": 2, "width": 8}, "a": 1, "b": 2, "c": 3}'
+                )
+            },
+            'read["half"]',
+            {"fp16": True},
+        ),
+        ({"defaults.py": 'TABLE = {"half": True}'}, 'read["half"]', {}),
+    ],
+)
+def test_settings_that_are_asked_for(
+    tmp_path: Path, files: dict[str, str], passed: str, expected: dict[str, Any]
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text + "\n")
+    main = (
+        "from trainer import train\nfrom elsewhere import load, own\nread = load()\n"
+        f"train(net, fp16={passed})\n"
+    )
+    assert settled(tmp_path, FUNCTION, main, "train", fp16=True) == [expected]
+
+
 OWN = """\
 class Scaler:
     def __init__(self):

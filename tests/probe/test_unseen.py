@@ -360,6 +360,95 @@ def test_values_that_decide_are_told(ask: Asks, before: str, after: str) -> None
     assert evidence.status != "confirmed" or "needs" in str(evidence.detail), evidence
 
 
+TEXT = """\
+import torch
+from torch.cuda.amp import GradScaler
+from torch.utils.tensorboard import SummaryWriter
+
+def train(model, loader):
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scaler = GradScaler("cuda")
+    record = SummaryWriter(log_dir="/records")
+    for x, y in loader:
+        optimizer.zero_grad()
+        with torch.autocast("cuda"):
+            loss = torch.nn.functional.mse_loss(model(x), y)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        record.add_scalar("loss", loss.item())
+"""
+
+
+def test_a_text_is_no_scale(ask: Asks) -> None:
+    """The first `scale` raises, far from the constructor; a record of the training is no part of it."""
+    evidence = ask("AMP209", 'GradScaler("cuda")', TEXT)
+    assert evidence.status == "confirmed", evidence
+    assert "must be Number, not str" in str(evidence.detail)
+
+
+def test_a_text_that_nobody_scales_with_shows_nothing(ask: Asks) -> None:
+    source = TEXT.replace("scaler.scale(loss)", "loss").replace("scaler.step(optimizer)", "pass")
+    source = source.replace("        scaler.update()\n", "")
+    assert ask("AMP209", 'GradScaler("cuda")', source).status != "confirmed"
+
+
+WINDOW = """\
+import torch
+
+def train(model, loader, args):
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("cuda")
+    for index, (x, y) in enumerate(loader):
+        with torch.autocast("cuda"):
+            loss = torch.nn.functional.mse_loss(model(x), y)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        if (index + 1) % args.every != 0:
+            continue
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+def main():
+    import argparse
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--every", type=int, default=1)
+    train(torch.nn.Linear(4, 1), load(), parser.parse_args())
+"""
+
+
+def test_a_window_of_several_batches_is_tried(ask: Asks) -> None:
+    evidence = ask("AMP108", "scaler.unscale_(optimizer)", WINDOW)
+    assert evidence.status == "confirmed", evidence
+    assert "--every" in str(evidence.detail)
+
+
+KIND = """\
+import numpy
+import torch
+
+def train(model, loader, path):
+    found = numpy.load(path)["seen"].astype(numpy.float32)
+    weight = found.shape[0]
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("cuda")
+    for x, y in loader:
+        optimizer.zero_grad()
+        with torch.autocast("cuda"):
+            loss = torch.nn.functional.mse_loss(model(x), y) * weight
+        scaler.scale(loss).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+"""
+
+
+def test_a_builtin_that_is_handed_over_is_decorated_by_nobody(ask: Asks) -> None:
+    evidence = ask("AMP110", "torch.nn.utils.clip_grad_norm_(", KIND)
+    assert evidence.status == "confirmed", evidence
+
+
 MEMBER = """\
 import torch
 

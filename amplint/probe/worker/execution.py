@@ -214,7 +214,8 @@ def _watch_constructions(run: Run, monitor: Monitor, place: Any) -> None:
     def new_scaler(self: Any, *args: Any, **kwargs: Any) -> None:
         scaler_init(self, *args, **kwargs)
         scale = getattr(self, "_init_scale", 1.0)
-        facts = {"enabled": self.is_enabled(), "scale": float(scale)}
+        # A text is no scale: the first use of the scaler raises.
+        facts = {"enabled": self.is_enabled(), "scale": 0.0 if type(scale) is str else float(scale)}
         facts["bools"] = getattr(self, "_amp_bools", {})
         add("scaler", self, monitor.scaler_number(self), facts)
 

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from amplint.probe.modules import OBSERVERS
 from amplint.probe.worker import absorbed, commandline, library, slots, standins, values
 from amplint.probe.worker.context import Run
 from amplint.probe.worker.effects import bound_names
@@ -325,7 +326,9 @@ class Loading:
         """The module of this name: torch and pure modules real, the project's sliced."""
         top = name.split(".")[0]
         if level == 0 and top in TORCH:
-            return _real(name) or absorbed.stand_in_module(name)
+            # What writes a record of the training, `torch.utils.tensorboard`, has no part in it.
+            found = None if name in OBSERVERS else _real(name)
+            return found or absorbed.stand_in_module(name)
         place = self.run.project.find(name, importer, level)
         if place is not None and not (level == 0 and top in absorbed.REAL):
             return self.user_module(place, name or "package")

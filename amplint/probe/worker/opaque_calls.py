@@ -120,8 +120,11 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def _is_defined(thing: Any) -> bool:
-    """Whether something may be decorated: a function or class that has a name."""
-    return isinstance(thing, type) or (
+    """Whether something may be decorated: a function or class that has a name, and is no builtin.
+
+    `.astype(float)` decorates nothing.
+    """
+    return (isinstance(thing, type) and thing.__module__ != "builtins") or (
         isinstance(thing, types.FunctionType) and thing.__name__ != "<lambda>"
     )
 

@@ -206,6 +206,11 @@ def _scalers(run: Run) -> None:
     init = scaler_class.__init__
     scale, step, unscale = scaler_class.scale, scaler_class.step, scaler_class.unscale_
 
+    def keeps(init_scale: Any) -> bool:
+        """Of a text `torch.full` has its say at the first `scale`."""
+        is_text = type(init_scale) is str and not run.omissions.applies("initial-scales")
+        return is_text or isinstance(init_scale, bool)
+
     def new_init(
         self: Any,
         device: Any = "cuda",
@@ -223,7 +228,7 @@ def _scalers(run: Run) -> None:
         init(
             self,
             kind,
-            init_scale=init_scale if isinstance(init_scale, bool) else run.request.init_scale,
+            init_scale=init_scale if keeps(init_scale) else run.request.init_scale,
             growth_factor=_number(growth_factor, 2.0),
             backoff_factor=_number(backoff_factor, 0.5),
             growth_interval=int(_number(growth_interval, 2000)),
