@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from amplint import files
+from amplint.code.definitions import is_test_file
 from amplint.errors import UnreadableFile
 from amplint.plaindata import NoData, from_json, from_yaml
 
@@ -110,9 +111,12 @@ def _settings_of(path: str, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _displays_of(path: str, text: str) -> Iterator[tuple[str, dict[Any, Any]]]:
-    """The dicts of constants that Python assigns to a name, those with as many as settings have."""
-    tree = _tree(text)
-    for node in ast.walk(tree) if tree is not None else ():
+    """The dicts of constants that a module assigns to a name, those with as many as settings have.
+
+    What a test makes up says nothing of what a program is given.
+    """
+    tree = None if is_test_file(path) else _tree(text)
+    for node in tree.body if tree is not None else ():
         if not isinstance(node, (ast.Assign, ast.AnnAssign)) or not isinstance(
             node.value, ast.Dict
         ):

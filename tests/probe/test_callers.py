@@ -324,6 +324,21 @@ def test_a_data_file(tmp_path: Path) -> None:
             {"fp16": True},
         ),
         ({"defaults.py": 'TABLE = {"half": True}'}, 'read["half"]', {}),
+        # what a function has for itself, and what a test makes up
+        (
+            {
+                "other.py": (
+                    'def f():\n    a = {"half": True, "b": 1, "c": 2, "d": 3, "e": 4, "f": 5}'
+                )
+            },
+            'read["half"]',
+            {},
+        ),
+        (
+            {"test_it.py": 'A = {"half": True, "b": 1, "c": 2, "d": 3, "e": 4, "f": 5}'},
+            'read["half"]',
+            {},
+        ),
     ],
 )
 def test_settings_that_are_asked_for(
