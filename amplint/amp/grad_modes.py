@@ -97,23 +97,29 @@ def is_off(objects: Objects, node: ast.AST, function: Function) -> bool:
     return mode_at(objects, node, function) in OFF
 
 
-def entered_mode(objects: Objects, expression: ast.expr, function: Function) -> str:
+def entered_mode(
+    objects: Objects, expression: ast.expr, function: Function, depth: int = _DEPTH
+) -> str:
     """The same as `switched` for a `with` item of a function.
 
     It may be a name, a choice, or one of the project's own context managers.
+
+    Args:
+        depth: choices, and managers that enter others, are followed so many times.
     """
     known = definition_of(expression, function) or expression
-    if isinstance(known, ast.IfExp):
-        return _agreed(entered_mode(objects, side, function) for side in (known.body, known.orelse))
+    if isinstance(known, ast.IfExp) and depth:
+        sides = (known.body, known.orelse)
+        return _agreed(entered_mode(objects, side, function, depth - 1) for side in sides)
     kind = switched(known, function.module)
     if kind or not isinstance(known, ast.Call):
         return kind
     manager = objects.callee(known, function)
-    if manager is None or manager is function:
+    if manager is None or manager is function or not depth:
         return ""
     if is_decorated(manager, "contextmanager"):
         yields = (node for node in manager.nodes if isinstance(node, ast.Yield))
-        return _agreed(_around(objects, node, manager) for node in yields)
+        return _agreed(_around(objects, node, manager, depth - 1) for node in yields)
     return _agreed(switched(value, manager.module) for value in returned(manager))
 
 
@@ -125,13 +131,13 @@ def _agreed(kinds: Iterable[str]) -> str:
     return OPEN
 
 
-def _around(objects: Objects, node: ast.AST, function: Function) -> str:
+def _around(objects: Objects, node: ast.AST, function: Function, depth: int = _DEPTH) -> str:
     """The grad mode that the innermost block around a node sets, or a decorator of its function."""
     layout = layout_of(function)
     for block in layout.ancestors(node) if node in layout else ():
         items = block.items if isinstance(block, (ast.With, ast.AsyncWith)) else ()
         for item in reversed(items):
-            kind = entered_mode(objects, item.context_expr, function)
+            kind = entered_mode(objects, item.context_expr, function, depth)
             if kind:
                 return kind
     found = decorated(function)

@@ -101,6 +101,23 @@ PROGRAMS = (
         "",
     ),
     (
+        "own ones that could enter each other for ever",
+        (
+            "@contextmanager\ndef one(n):\n    with other(n - 1) if n else nullcontext():\n        yield\n"
+            "@contextmanager\ndef other(n):\n    with one(n - 1) if n else nullcontext():\n        yield\n"
+            "with one(2):\n    ask()"
+        ),
+        "",
+    ),
+    (
+        "a choice that chooses itself",
+        (
+            "def run(still=None):\n    still = still if still else torch.no_grad()\n"
+            "    with still:\n        ask()\nrun(nullcontext())"
+        ),
+        "open",
+    ),
+    (
         "an own one that gives another",
         "def still():\n    return torch.no_grad()\nwith still():\n    ask()",
         "no_grad",
