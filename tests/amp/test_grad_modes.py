@@ -115,7 +115,7 @@ PROGRAMS = (
             "def run(still=None):\n    still = still if still else torch.no_grad()\n"
             "    with still:\n        ask()\nrun(nullcontext())"
         ),
-        "open",
+        "",
     ),
     (
         "an own one that gives another",
