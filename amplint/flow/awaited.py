@@ -1,4 +1,7 @@
-"""Whether a program expects what torch raises at a call: a handler knows it by its text, and goes on."""
+"""Whether a program goes on behind what torch raises at a call, and nothing is lost by that.
+
+A handler knows the error by its text, or the call is the last that its `try` does.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,18 @@ from collections.abc import Iterable
 
 from amplint.code.dataflow import names_in
 from amplint.code.expressions import last_name
-from amplint.code.layout import layout_of
+from amplint.code.layout import EXITS, layout_of
 from amplint.code.module import Function
 from amplint.code.tree import TRIES, walk
 from amplint.protocol import Violation
 
 
 def is_awaited(node: ast.AST, function: Function, violation: Violation) -> bool:
-    """Whether the first handler around a node that takes the error of a violation asks for its text.
+    """Whether the first handler around a node that takes the error of a violation goes on.
 
-    `except RuntimeError as error: if "already been called" not in str(error): raise`. One that takes
-    any error, or goes on whatever the text is, was not written for this one.
+    `except RuntimeError as error: if "already been called" not in str(error): raise`. One that goes on
+    whatever the text is leaves out what stands behind the call in its `try`; where nothing does,
+    no more is lost than the call.
     """
     layout = layout_of(function)
     if violation.error is None or node not in layout:
@@ -27,7 +31,9 @@ def is_awaited(node: ast.AST, function: Function, violation: Violation) -> bool:
         if isinstance(outer, TRIES) and inner in outer.body:
             for handler in outer.handlers:
                 if _takes(handler, violation.exception or ""):
-                    return _is_known(handler, violation.error)
+                    return _is_known(handler, violation.error) or (
+                        _is_all(inner, node, outer) and _goes_on(handler)
+                    )
         inner = outer
     return False
 
@@ -36,6 +42,21 @@ def _takes(handler: ast.ExceptHandler, exception: str) -> bool:
     kinds = getattr(handler.type, "elts", [handler.type])
     names = [last_name(kind) if kind is not None else "" for kind in kinds]
     return any(name in (exception, "Exception", "BaseException", "") for name in names)
+
+
+def _is_all(statement: ast.AST, node: ast.AST, outer: ast.Try) -> bool:
+    """Whether a call is the last thing that a `try` does, and all of its statement.
+
+    Not a step: without it nothing is trained.
+    """
+    is_alone = isinstance(statement, ast.Expr) and statement.value is node
+    steps = isinstance(node, ast.Call) and last_name(node.func) == "step"
+    return is_alone and not steps and statement is outer.body[-1] and not outer.orelse
+
+
+def _goes_on(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler neither raises nor leaves the place where it stands."""
+    return not any(isinstance(node, EXITS) for node in walk(handler))
 
 
 def _is_known(handler: ast.ExceptHandler, error: str) -> bool:

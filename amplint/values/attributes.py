@@ -228,15 +228,16 @@ class Attributes:
         homes = {item.module for item in order} | {reader.module}
         if any(name in item.once(names_bound) for item in homes):
             return False
-        return not self.is_set_unseen(owner.module, order) and self._none_has(
+        return not self.is_set_unseen(owner.module, order, name) and self._none_has(
             set(order), owner, name
         )
 
-    def is_set_unseen(self, home: Module, classes: Collection[Class] = ()) -> bool:
+    def is_set_unseen(self, home: Module, classes: Collection[Class] = (), name: str = "") -> bool:
         """Whether some file stores attributes under names that it computes on what may be an object.
 
         Args:
             classes: those of the object, with their bases; none of an object of a library.
+            name: what the attribute may be called; "" for any.
         """
         words = ("setattr", "__dict__", "vars")
         others = (each for word in words for each in self.objects.project.mentioning(home, word))
@@ -245,7 +246,8 @@ class Attributes:
             or function.owner is None
             or not self._relatives(function.owner).isdisjoint(classes)
             for module in dict.fromkeys((home, *others))
-            for held, function in module.once(_unseen_stores)
+            for held, function, computed in module.once(_unseen_stores)
+            if _may_be_called(computed, name)
         )
 
     # -- of classes -----------------------------------------------------------------------------
@@ -259,7 +261,7 @@ class Attributes:
         """Whether classes show all that their objects have, as far as a name goes."""
         if not all(self._is_whole(item, name) for item in classes):
             return False
-        if any(map(is_changed_unseen, classes)):
+        if any(is_changed_unseen(item, name) for item in classes):
             return False
         return not self.objects.outside_stores(owner.module, name)
 
@@ -292,14 +294,41 @@ class Attributes:
         )
 
 
-def is_changed_unseen(owner: Class) -> bool:
-    """Whether a class sets attributes by names that are computed, or by itself."""
+def is_changed_unseen(owner: Class, name: str = "") -> bool:
+    """Whether a class sets attributes by names that are computed, or by itself.
+
+    Args:
+        name: what the attribute may be called; "" for any.
+    """
     words = {"setattr", "vars", "__dict__", "__setattr__", "__getattr__", "__getattribute__"}
+    others = {
+        node.func
+        for node in ast.walk(owner.node)
+        if isinstance(node, ast.Call) and not _may_be_called(_computed_name(node), name)
+    }
     named = (
         getattr(node, "id", "") or getattr(node, "attr", "") or getattr(node, "name", "")
         for node in ast.walk(owner.node)
+        if node not in others
     )
     return not words.isdisjoint(named)
+
+
+def _computed_name(node: ast.AST) -> ast.expr | None:
+    """The name under which `setattr` stores; None for everything else."""
+    if not isinstance(node, ast.Call) or last_name(node.func) not in ("setattr", "__setattr__"):
+        return None
+    place = 1 if last_name(node.func) == "setattr" else 0
+    return node.args[place] if len(node.args) > place else None
+
+
+def _may_be_called(computed: ast.expr | None, name: str) -> bool:
+    """Whether a computed name may come out as one: `f"layer_{index}"` begins and ends as it does."""
+    if not isinstance(computed, ast.JoinedStr) or not name:
+        return True
+    ends = [part.value if isinstance(part, ast.Constant) else "" for part in computed.values]
+    first, last = (str(ends[index]) if ends else "" for index in (0, -1))
+    return name.startswith(first) and name.endswith(last)
 
 
 def _registers_unseen(node: ast.AST) -> bool:
@@ -344,10 +373,10 @@ def _is_told_of(owner: Class, name: str) -> bool:
     )
 
 
-def _unseen_stores(module: Module) -> tuple[tuple[str, Function], ...]:
-    """What a file stores attributes on under computed names, or gets at all of them of; and where."""
+def _unseen_stores(module: Module) -> tuple[tuple[str, Function, ast.expr | None], ...]:
+    """What a file stores attributes on under computed names, or gets at all of them of; where; the name."""
     return tuple(
-        (path_text(held) or "", function)
+        (path_text(held) or "", function, _computed_name(node))
         for function in module.functions
         for node in function.nodes
         for held in _stored_unseen(node)

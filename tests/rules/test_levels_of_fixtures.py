@@ -9,6 +9,7 @@ from amplint.config import Settings
 from tests.fixtures_runner import FIXTURES
 
 LEVELS = {
+    ("AMP106/bad_swallowed.py", "AMP106"): {16: "info", 34: "error"},
     ("AMP108/bad_expected_by_its_text.py", "AMP108"): {15: "info", 34: "error"},
     ("AMP502/bad_context_by_name.py", "AMP502"): {8: "info"},
     ("AMP502/bad_context_of_a_library.py", "AMP502"): {11: "error"},

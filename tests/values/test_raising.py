@@ -54,6 +54,21 @@ PROGRAMS = (
         net("self.shift1", "[self.register_buffer(f'shift{i}', None) for i in (0, 1)]"),
         "",
     ),
+    (
+        "a layer of a computed name",
+        net("self.part_1", "[setattr(self, f'part_{i}', nn.Linear(2, 2)) for i in (0, 1)]"),
+        "",
+    ),
+    (
+        "beside layers of computed names",
+        net("self.width", "[setattr(self, f'part_{i}', nn.Linear(2, 2)) for i in (0, 1)]"),
+        "self.width",
+    ),
+    (
+        "a layer whose name ends as it is computed",
+        net("self.one_part", "[setattr(self, f'{i}_part', nn.Linear(2, 2)) for i in ('one',)]"),
+        "",
+    ),
     ("of an heir", net("self.heads", behind="class Wide(Net):\n    heads = 2\nNet = Wide"), ""),
     ("hung on from outside", net("self.heads", behind="Net.heads = 3"), ""),
     ("loaded", optimizer("optimizer.load_state_dict(optimizer.state_dict())"), ""),
