@@ -46,6 +46,7 @@ WARNING_UNTIL_SEEN = frozenset(
         "AMP102",
         "AMP103",
         "AMP105",
+        "AMP106",
         "AMP107",
         "AMP109",
         "AMP112",

@@ -98,9 +98,9 @@ def test_a_run_makes_an_error_of_what_links_carry(standing: Standing, level: Sev
 @pytest.mark.parametrize("severity", list(Severity))
 def test_reading_alone_makes_no_more_than_a_warning(severity: Severity) -> None:
     assert unseen("AMP103", severity).rank == min(severity.rank, Severity.WARNING.rank)
-    assert unseen("AMP106", severity) is severity
+    assert unseen("AMP110", severity) is severity
 
 
 def test_reading_alone_makes_advice_of_what_is_known_by_its_use() -> None:
     used = Link("object", Standing.USE, "scaler", "is the scaler")
-    assert unseen("AMP106", Severity.WARNING, (used,)) is Severity.INFO
+    assert unseen("AMP110", Severity.WARNING, (used,)) is Severity.INFO
