@@ -256,13 +256,17 @@ def _loss_calls(function: Function) -> frozenset[ast.AST]:
         or (isinstance(node, ast.Call) and last_name(node.func) in _BACKWARDS)
     ]
     found: set[ast.AST] = set()
+    paths: set[str | None] = {None}
     while pending:
         for part in layout.inside(pending.pop()):
             if part in found:
                 continue
             found.add(part)
-            bindings = bindings_of(function).get(path_text(part) or "", ())
-            pending += (item.statement for item in bindings if item.statement in layout)
+            path = path_text(part)
+            if path not in paths:  # what binds it is looked at once
+                paths.add(path)
+                bindings = bindings_of(function).get(path or "", ())
+                pending += (item.statement for item in bindings if item.statement in layout)
     return frozenset(part for part in found if isinstance(part, ast.Call))
 
 

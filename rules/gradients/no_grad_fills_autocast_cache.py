@@ -143,13 +143,12 @@ def _pair(view: FileView, region: Region) -> tuple[ast.Call, ast.Call] | None:
     function = region.function
     if not _trains(function) or is_off(regions.objects, function.node, function):
         return None
-    forwards = [
-        item.call
-        for item in inside
-        if not item.trail and path_text(item.call.func) and is_forward(regions, item)
-    ]
-    modes = {call: mode_at(regions.objects, call, function) for call in forwards}
-    recorded = {call for call, mode in modes.items() if mode not in OFF}
+    called = [item for item in inside if not item.trail and path_text(item.call.func)]
+    modes = {item.call: mode_at(regions.objects, item.call, function) for item in called}
+    if "no_grad" not in modes.values():
+        return None
+    forwards = [item.call for item in called if is_forward(regions, item)]
+    recorded = {call for call in forwards if modes[call] not in OFF}
     for index, first in enumerate(forwards):
         if modes[first] != "no_grad":
             continue
