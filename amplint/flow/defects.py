@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from amplint.code.module import Function
 from amplint.findings import Link, Standing
-from amplint.flow.awaited import is_awaited
 from amplint.flow.diagnosis import Verdict, cause_of
 from amplint.flow.events import Site
 from amplint.flow.state import EVERY, State
+from amplint.flow.survived import is_survived
 from amplint.flow.witness import PlaceOf, build_witness, steps_of
 from amplint.protocol import VIOLATIONS
 from amplint.rule import Misuse
@@ -118,7 +118,7 @@ def _claim(item: Found) -> Link:
     if violation is None:
         return Link("effect", Standing.CODE, ast.unparse(item.site.node), "ends this path")
     node, answer = item.site.node, violation.exception or violation.damage
-    if any(is_awaited(place, function, violation) for place, function in _calls_of(item)):
+    if any(is_survived(place, function, violation) for place, function in _calls_of(item)):
         return Link("damage", Standing.GUESS, ast.unparse(node), f"ends a run by {answer}")
     return Link("damage", Standing.LIBRARY, ast.unparse(node), f"gives {answer}")
 

@@ -197,7 +197,7 @@ def catches(handler: ast.ExceptHandler, raised: Raised) -> bool | None:
 
 
 def _is_of(raised: Raised, other: str) -> bool | None:
-    answers = [_is_kind_of(name, other) for name in raised.names]
+    answers = [is_kind_of(name, other) for name in raised.names]
     if True in answers:
         return True
     return False if raised.known and answers[-1] is False else None
@@ -231,8 +231,11 @@ def _is_builtin(name: str) -> bool:
     return isinstance(known, type) and issubclass(known, BaseException)
 
 
-def _is_kind_of(name: str, other: str) -> bool | None:
-    """By name, or among Python's own exceptions; every other class may derive from any."""
+def is_kind_of(name: str, other: str) -> bool | None:
+    """Whether one exception is of another kind; None where nobody knows.
+
+    By name, or among Python's own exceptions; every other class may derive from any.
+    """
     if name == other or other == "BaseException":
         return True
     known, caught = (getattr(builtins, item, None) for item in (name, other))

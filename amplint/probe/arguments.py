@@ -25,7 +25,7 @@ _DEPTH = 6
 _PARSE = frozenset({"parse_args", "parse_known_args", "parse_intermixed_args"})
 #: What a user may give for a field with such a default.
 _KINDS = {bool: "flag", int: "int", float: "float", str: "str"}
-_CONVERSIONS: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
+_CONVERSIONS: dict[str, type] = {kind.__name__: kind for kind in _KINDS}
 _OBJECTS = (ast.Lambda, ast.List, ast.Dict, ast.Tuple, ast.Set, ast.ListComp, ast.DictComp)
 
 
@@ -235,7 +235,7 @@ class ArgumentReader:
         return found, complete
 
     def _conversion(self, expression: ast.expr, function: Function) -> type | None:
-        """The kind of number that a call of a builtin makes of its only argument: `bool(value)`."""
+        """The builtin type that a call makes of its only argument: `bool(value)`."""
         if not isinstance(expression, ast.Call) or expression.keywords or len(expression.args) != 1:
             return None
         callee = expression.func

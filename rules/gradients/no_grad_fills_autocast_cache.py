@@ -154,8 +154,8 @@ def _pair(view: FileView, region: Region) -> tuple[ast.Call, ast.Call] | None:
             continue
         if _is_filled(first, [call for call in forwards[:index] if call in recorded], function):
             continue
-        for second in filter(recorded.__contains__, forwards):
-            if path_text(first.func) != path_text(second.func):
+        for second in forwards:
+            if second not in recorded or path_text(first.func) != path_text(second.func):
                 continue
             if not may_follow(view.values, first, second, function, entered=region.opened):
                 continue

@@ -13,10 +13,11 @@ from amplint.code.expressions import last_name
 from amplint.code.layout import EXITS, layout_of
 from amplint.code.module import Function
 from amplint.code.tree import TRIES, walk
+from amplint.flow.raising import is_kind_of
 from amplint.protocol import Violation
 
 
-def is_awaited(node: ast.AST, function: Function, violation: Violation) -> bool:
+def is_survived(node: ast.AST, function: Function, violation: Violation) -> bool:
     """Whether the first handler around a node that takes the error of a violation goes on.
 
     `except RuntimeError as error: if "already been called" not in str(error): raise`. One that goes on
@@ -39,9 +40,10 @@ def is_awaited(node: ast.AST, function: Function, violation: Violation) -> bool:
 
 
 def _takes(handler: ast.ExceptHandler, exception: str) -> bool:
+    if handler.type is None:
+        return True
     kinds = getattr(handler.type, "elts", [handler.type])
-    names = [last_name(kind) if kind is not None else "" for kind in kinds]
-    return any(name in (exception, "Exception", "BaseException", "") for name in names)
+    return any(is_kind_of(exception, last_name(kind)) for kind in kinds)
 
 
 def _is_all(statement: ast.AST, node: ast.AST, outer: ast.Try) -> bool:
