@@ -10,6 +10,7 @@ CSL 2001). So a call is followed once for all states that agree on its footprint
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -120,8 +121,13 @@ class Footprint:
             inside |= found
             reached |= {spoken for place in found for spoken in spoken_of(values[place])}
 
-    def _touches(self, spoken: Iterable[str], near: AbstractSet[str]) -> bool:
-        return any(place in near or self._names(place) for place in spoken)
+    def _touches(self, spoken: AbstractSet[str], near: AbstractSet[str]) -> bool:
+        """Whether what speaks of some places is about one near, or one that a function names.
+
+        Every function spells `isinstance`: a test with it is about what it is asked of.
+        """
+        told = {place for place in spoken if not _is_builtin(place)} or spoken
+        return any(place in near or self._names(place) for place in told)
 
     def _participants(self, state: State) -> frozenset[str]:
         """Last names of the scalers and optimizers that took part in events."""
@@ -136,10 +142,11 @@ class Footprint:
         return known
 
     def _may_name(self, place: str) -> bool:
-        if "<" in place:  # of a module, or what only the analysis writes
+        scope, _, path = place.rpartition(":")
+        if "<" in scope.removesuffix(_OF_MODULES) or "<" in path:  # what only the analysis writes
             return True
         names = names_of(place)
-        if place.rpartition(":")[0] in self.hidden:
+        if scope in self.hidden:
             names = names[1:]
         return not self.words.isdisjoint(names)
 
@@ -321,6 +328,18 @@ class Followed:
         results = [(later(after), value) for after, value in self.left]
         reports = [(slug, site, later(at), words) for slug, site, at, words in self.reports]
         return Summary(results, self.touched, self.havocs, reports, typed, self.cost, self.pure)
+
+
+#: How the label of a module's body ends: the scope of its variables.
+_OF_MODULES = "<module>"
+_BUILTINS = frozenset(dir(builtins))
+
+
+@lru_cache(maxsize=65536)
+def _is_builtin(place: str) -> bool:
+    """Whether a place is that of a name of Python in a module: nobody assigns it."""
+    scope, _, path = place.rpartition(":")
+    return scope.endswith(_OF_MODULES) and path in _BUILTINS
 
 
 def spoken_of(value: Value) -> frozenset[str]:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from amplint.amp.roles import Role
 from amplint.code.arguments import bind, fill, is_decorated, parameters, receiver_of
@@ -19,19 +19,19 @@ from amplint.code.records import AFTER_FILLING, is_record, keeps_values, record_
 from amplint.code.tree import TRIES
 from amplint.flow.budget import Cost
 from amplint.flow.call import Call, Frame, given_to
-from amplint.flow.conditions import forget, known_at, mentions, settled
-from amplint.flow.copies import as_copy, place_copy
+from amplint.flow.conditions import forget, mentions
+from amplint.flow.copies import place_copy
 from amplint.flow.events import Transitions
 from amplint.flow.facts import FunctionFacts
 from amplint.flow.footprints import Followed, Footprint, Summaries, Touched
 from amplint.flow.handed import CALLED, USES, may_use
 from amplint.flow.heirs import construction_decides, is_part_of_construction
+from amplint.flow.leaving import left
 from amplint.flow.merging import merge
 from amplint.flow.program import Program
 from amplint.flow.raising import Raising
 from amplint.flow.reader import Reader
-from amplint.flow.renaming import hand_over
-from amplint.flow.state import SWITCH, State, parts_of
+from amplint.flow.state import State, parts_of
 from amplint.flow.values import CALLABLE_KINDS, HANDED, NONE, UNBOUND, Value, is_container, kind_of
 from amplint.values.kinds import start_of_super
 
@@ -337,12 +337,9 @@ class Functions:
 
     def _leave(self, returned: Valued, function: Function, frame: Frame) -> Valued:
         """Leave a function: its locals are gone, equal states are merged per value."""
-        prefix = f"{function.label}:"
         groups: dict[Value, list[State]] = {}
         for state, value in returned:
-            state = state.copy()
-            value = _outlived(value, prefix, state)
-            drop_locals(state, prefix)
+            state, value = left(state, value, function)
             groups.setdefault(value, []).append(state)
         guards = self.program.slice(frame.function).guards
         apart = len(groups) > 1
@@ -528,72 +525,3 @@ def _without_stored(facts: FunctionFacts, state: State) -> State:
         if not stored.isdisjoint(parts_of(place)):
             forget(place, state)
     return state
-
-
-def drop_locals(state: State, prefix: str) -> None:
-    """Forget, in place, every local of a function that was left.
-
-    Whether a scaler is on stays known: the function may hand it back. What is known of a local
-    is known of what holds the same: `self.kind = kind`, whoever passes it.
-    """
-    hand_over(state, prefix)
-    values = state.values
-    for location in [place for place in values if place.startswith(prefix)]:
-        if not location.endswith(SWITCH):
-            del values[location]
-    for place, value in list(values.items()):
-        outlived = _outlived(value, prefix, state)
-        if outlived is None:
-            del values[place]
-        elif outlived is not value:
-            values[place] = outlived
-    for atom in [atom for atom in state.facts if _mentions_local(atom, prefix)]:
-        del state.facts[atom]
-
-
-#: Kinds of values that may speak of locals.
-_LOCAL = frozenset({"path", "instance", "copy", "formula", "text", "cases", "partial", "tuple"})
-
-
-def _outlived(
-    value: Value, prefix: str, state: State, around: frozenset[str] = frozenset()
-) -> Value:
-    """What is left of a value when the locals it mentions are gone.
-
-    Args:
-        around: copies that hold the value; of one that holds itself nothing is left inside.
-    """
-    if value is None or value[0] not in _LOCAL:
-        return value
-    if value[0] in ("path", "instance") and value[-1].startswith(prefix):
-        inside = around | {value[-1]}
-        if inside == around:
-            return None
-        copied = as_copy(value[-1], state, lambda item: _outlived(item, prefix, state, inside))
-        if value[0] == "instance":
-            return copied or value
-        return _outlived(copied, prefix, state, inside) or known_at(value[1], state)
-    if value[0] in ("path", "instance"):
-        return value
-    if value[0] == "copy":
-        return None if value[1].startswith(prefix) else _copy_outlived(value, prefix, state, around)
-    if value[0] == "tuple":
-        return ("tuple", tuple(_outlived(item, prefix, state, around) for item in value[1]))
-    if value[0] == "partial":
-        paths = [part[1] for _, _, part in value[2] if part is not None and part[0] == "path"]
-        return None if any(path.startswith(prefix) for path in paths) else value
-    if not _mentions_local(value[1], prefix):
-        return value
-    return settled(value, state)
-
-
-def _copy_outlived(
-    value: tuple[Any, ...], prefix: str, state: State, around: frozenset[str]
-) -> Value:
-    kind, original, fields, owner = value
-    left = ((name, _outlived(item, prefix, state, around)) for name, item in fields)
-    return (kind, original, tuple(left), owner)
-
-
-def _mentions_local(formula: tuple, prefix: str) -> bool:
-    return any(mention.startswith(prefix) for mention in mentions(formula))

@@ -39,9 +39,9 @@ VISIT_LIMIT = 12_000
 #: Functions without events (data sets, configurations) may use so many of them. They are
 #: followed only for what they store and return.
 BESIDE_LIMIT = 3_000
-#: From this many visits on, guard values tell no more states apart than these.
-FINE_VISITS = 4_000
-COARSE = Limits(8, 8)
+#: From this many visits on, states are told apart by what they mean for the protocol alone.
+FINE_VISITS = 2_000
+COARSE = Limits(0, 0)
 #: In functions that reach no event (constructors, configurations): what they store is read elsewhere.
 WITHOUT_EVENTS = Limits(4, 16)
 #: Rounds of a loop: two find every protocol bug, the third removes order effects.

@@ -95,7 +95,7 @@ class ProtocolCalls:
         return results
 
     def _enabled_or_not(self, scaler: str, call: Call) -> list[State]:
-        """Split on whether the scaler is enabled, where the code makes it depend on something."""
+        """The scaler is on, where the code makes that depend on something that may be so."""
         place = scaler + SWITCH
         value = call.state.values.get(place)
         switch = value[1] if value is not None and value[0] == "formula" else ("true", place)
@@ -103,9 +103,9 @@ class ProtocolCalls:
             return [call.state]
         if switch is None or isinstance(switch, bool) or kind_of(value) == "const":
             return [call.state]
-        results = []
+        results: list[State] = []
         for truth in (True, False):
-            for after in assume(switch, truth, call.state):
+            for after in assume(switch, truth, call.state) if not results else ():
                 after = remembered(switch, truth, after)  # `State.key` keeps the two apart
                 if value is None:
                     after.values[place] = ("const", truth)

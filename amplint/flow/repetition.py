@@ -12,8 +12,8 @@ from amplint.code.module import Function
 from amplint.code.statements import blocks_of
 from amplint.flow.conditions import mentions
 from amplint.flow.facts import BACKWARD, SCALE, STEP, UPDATE, ZERO_GRAD
-from amplint.flow.functions import drop_locals
 from amplint.flow.interpreter import Interpreter
+from amplint.flow.leaving import drop_locals
 from amplint.flow.merging import merge
 from amplint.flow.program import Unit
 from amplint.flow.state import State

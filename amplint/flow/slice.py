@@ -109,6 +109,7 @@ class Slicer:
         self.binds_inside = ":=" in roles.module.source
         self.handed = handed
         self.interesting: frozenset[str] = frozenset()
+        self.participants = frozenset(self._participants(roles))
         self.lasting = self._lasting(roles)
         self.tested = tested
         self.deciding = deciding
@@ -119,7 +120,6 @@ class Slicer:
             if site.method in PARAMETERS and isinstance(site.node.func, ast.Attribute)
         } - {"", "self"}
         self._known_carriers: tuple[frozenset[str], frozenset[str]] | None = None
-        self.participants = frozenset(self._participants(roles))
 
     def _participants(self, roles: Roles) -> Iterator[str]:
         """Names of scalers and optimizers in protocol calls: their aliases matter everywhere."""
@@ -133,7 +133,8 @@ class Slicer:
 
     def add_lasting(self, names: AbstractSet[str]) -> None:
         """Let values under these names stay apart, too: they hold functions, or choose them."""
-        self.lasting = Guards(self.lasting.names | names, self.lasting.near | names)
+        known = self.lasting
+        self.lasting = known._replace(names=known.names | names, near=known.near | names)
 
     def _lasting(self, roles: Roles) -> Guards:
         """Names under which values stay apart in every function: scalers, tested attributes."""
@@ -148,7 +149,8 @@ class Slicer:
             if isinstance(node, (ast.If, ast.While, ast.IfExp))
             for name in _parts_read(node.test)
         }
-        return Guards(frozenset(scalers | tested | switch_names(roles)), frozenset(scalers))
+        names = frozenset(scalers | tested | switch_names(roles))
+        return Guards(names, frozenset(scalers), self.participants)
 
     def slice(self, function: Function) -> Slice:
         """Slice one function (see the module docstring)."""
@@ -161,6 +163,7 @@ class Slicer:
         guards = Guards(
             frozenset(work.guards | scalers | filled | self.tested | self.lasting.names),
             frozenset(work.near | scalers | filled | self.deciding | self.lasting.near),
+            self.participants,
         )
         return Slice(kept, frozenset(work.calls), frozenset(work.wanted), guards)
 

@@ -7,12 +7,13 @@ typestate (a scaled loss, a scaler that is None) belong to the key; line numbers
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from amplint.flow.liveness import NONE_DEAD, Dead
 from amplint.flow.values import GUARD_KINDS, KEYED_KINDS, Value
+from amplint.protocol.states import Stage
 
 #: A state with this many entries costs twice what a small one does; programs that people write
 #: have fewer.
@@ -21,6 +22,8 @@ LIGHT = 128
 SWITCH = ".<enabled>"  # of a scaler: under which condition it is on
 #: Of a run that is about one finding: the atoms that tell its paths apart.
 FOCUS = ("focus",)
+#: The stage of a pair about which nothing is on record.
+READY = (Stage.READY, False)
 EVERY = "*"  # every optimizer that has not been named yet
 
 #: A step of a witness: (kind, node, function, data), read by amplint.flow.witness.
@@ -35,10 +38,12 @@ class Guards(NamedTuple):
     Args:
         names: all of them.
         near: those that decide about protocol calls; where states are many, only these count.
+        actors: names in protocol calls: whether a library has taken these over counts, too.
     """
 
     names: frozenset[str]
     near: frozenset[str]
+    actors: frozenset[str] = frozenset()
 
 
 NO_GUARDS = Guards(frozenset(), frozenset())
@@ -133,7 +138,7 @@ class State:
             focused: also by what the run is about.
         """
         if self._telling is None or self._telling[0] is not guards:
-            self._telling = (guards, *self._tell(guards.names))
+            self._telling = (guards, *self._tell(guards))
         _, found, keyed, fixed = self._telling
         if dead:
             found = [item for item in found if dead.get(item[0], True)]
@@ -150,7 +155,7 @@ class State:
             return frozenset((atom, facts[atom]) for atom in atoms if atom in facts)
         return frozenset(item for item in facts.items() if item[0] in atoms)
 
-    def _tell(self, guard_names: frozenset[str]) -> tuple:
+    def _tell(self, known: Guards) -> tuple:
         """Values of guards, values that always count, and the rest of what tells states apart."""
         guards: list[Any] = []
         keyed: list[Any] = []
@@ -161,8 +166,11 @@ class State:
                 continue
             kind = value[0]
             if kind in GUARD_KINDS:
-                if last_part(location) in guard_names:
+                if last_part(location) in known.names:
                     guards.append(item)
+            elif kind == "foreign":
+                if last_part(location) in known.actors:
+                    keyed.append(item)
             elif kind in KEYED_KINDS or (kind == "unbound" and ":" not in location):
                 keyed.append(item)  # of an attribute that a branch of the constructor leaves out
             if location[-1] == ">" and location.endswith(SWITCH):
@@ -170,8 +178,22 @@ class State:
                 switches.append((location, self.facts.get(value[1], value[1])))
         # The last iteration never goes round again: it must not merge with others.
         last = [atom for atom, truth in self.facts.items() if atom[0] == "last" and truth]
-        fixed = (frozenset(self.typestate.items()), frozenset(switches), frozenset(last))
+        fixed = (frozenset(self._records()), frozenset(switches), frozenset(last))
         return guards, keyed, fixed
+
+    def _records(self) -> Iterator[tuple[tuple, Any]]:
+        """The entries of the typestate, but for those that say what would hold without them."""
+        typestate = self.typestate
+        unnamed = typestate.get(("gradient", EVERY))
+        havocs = ("havoc", EVERY) in typestate
+        for item in typestate.items():
+            key, found = item
+            if key[0] == "stage" and found == READY:
+                if not havocs and ("havoc", key[1]) not in typestate:
+                    continue
+            elif key[0] == "gradient" and found == unnamed and key[1] != EVERY:
+                continue
+            yield item
 
 
 @lru_cache(maxsize=65536)
