@@ -21,14 +21,11 @@ from amplint.flow.identity import (
     scalers_in,
     spoken,
 )
-from amplint.flow.state import EVERY, State
+from amplint.flow.records import EVERY, UNKNOWN, Scalers, Tag, checked_of, stage_of, tag_of
+from amplint.flow.state import State
 from amplint.protocol import Event, Gradient, Pair, Stage, advance
 from amplint.protocol.states import ABSENT
 from amplint.protocol.table import APPLIED, DEFECTIVE, find_row
-
-Scalers = frozenset[str]
-Tag = tuple["Gradient | None", Scalers]
-UNKNOWN: Tag = (None, frozenset())
 
 #: (event, tag) -> tag where following the strict tags would raise false alarms.
 LENIENT: dict[tuple[Event, Gradient], Gradient] = {
@@ -111,32 +108,6 @@ class Transitions:
 
     # -- reading ---------------------------------------------------------------------
 
-    def tag(self, state: State, optimizer: str) -> Tag:
-        """The gradient tag of an optimizer; unnamed ones share the tag of "*"."""
-        found = state.typestate.get(("gradient", optimizer))
-        if found is None:
-            found = state.typestate.get(("gradient", EVERY), UNKNOWN)
-        return found
-
-    def stage(self, state: State, scaler: str, optimizer: str) -> tuple[Stage | None, bool]:
-        """The stage of a pair and whether it was carried over a back edge."""
-        found = state.typestate.get(("stage", scaler, optimizer))
-        if found is not None:
-            return found
-        unknown = ("havoc", scaler) in state.typestate or ("havoc", EVERY) in state.typestate
-        return (None if unknown else Stage.READY, False)
-
-    def _checked(self, state: State, scaler: str) -> bool | None:
-        """Whether an inf check is on record since the last update()."""
-        found = state.typestate.get(("checked", scaler))
-        if (
-            found is None
-            and ("havoc", EVERY) not in state.typestate
-            and ("havoc", scaler) not in state.typestate
-        ):
-            return state.typestate.get(("checked", EVERY))
-        return found
-
     def named(self, state: State) -> list[str]:
         """The optimizers that a path has told from the others."""
         return [key[1] for key in state.typestate if key[0] == "gradient" and key[1] != EVERY]
@@ -162,7 +133,7 @@ class Transitions:
         state.note("event", site.node, site.function, (Event.SCALED_BACKWARD, site))
         self._started(state)
         for optimizer in (*self.named(state), EVERY):
-            self._feed_scaled(state, site, optimizer, self.tag(state, optimizer))
+            self._feed_scaled(state, site, optimizer, tag_of(state.typestate, optimizer))
 
     def _feed_scaled(self, state: State, site: Site, optimizer: str, tag: Tag) -> None:
         (gradient, scalers), ours = tag, frozenset({site.scaler})
@@ -183,7 +154,7 @@ class Transitions:
     def _backward_after_unscale(self, state: State, site: Site, optimizer: str) -> Gradient | None:
         if optimizer == EVERY:
             return None
-        stage, carried = self.stage(state, site.scaler, optimizer)
+        stage, carried = stage_of(state.typestate, site.scaler, optimizer)
         if self.several or stage is None:
             return None
         if carried:
@@ -201,7 +172,7 @@ class Transitions:
         state.note("event", site.node, site.function, (Event.PLAIN_BACKWARD, site))
         self._started(state)
         for optimizer in (*self.named(state), EVERY):
-            gradient, _ = self.tag(state, optimizer)
+            gradient, _ = tag_of(state.typestate, optimizer)
             if self.several and gradient is not Gradient.PLAIN:
                 self._set_tag(state, optimizer, Gradient.PLAIN if gradient in ABSENT else None)
                 continue
@@ -225,15 +196,15 @@ class Transitions:
     def unscale(self, state: State, site: Site) -> None:
         """`scaler.unscale_(optimizer)`."""
         self._meet(state, site.scaler)
-        stage, carried = self.stage(state, site.scaler, site.optimizer)
+        stage, carried = stage_of(state.typestate, site.scaler, site.optimizer)
         state.note(
             "event",
             site.node,
             site.function,
-            (Event.UNSCALE, site, self.tag(state, site.optimizer)[0]),
+            (Event.UNSCALE, site, tag_of(state.typestate, site.optimizer)[0]),
         )
         self._started(state)
-        gradient, scalers = tag = self.tag(state, site.optimizer)
+        gradient, scalers = tag = tag_of(state.typestate, site.optimizer)
         slug = self._unscale_violation(state, site, stage, tag)
         if slug in VOID and ("flag", "after") in state.typestate:
             return  # nothing happens here: it is the flush's step that fails
@@ -268,8 +239,8 @@ class Transitions:
     def step(self, state: State, site: Site) -> None:
         """`scaler.step(optimizer)`."""
         self._meet(state, site.scaler)
-        stage, carried = self.stage(state, site.scaler, site.optimizer)
-        gradient, _ = tag = self.tag(state, site.optimizer)
+        stage, carried = stage_of(state.typestate, site.scaler, site.optimizer)
+        gradient, _ = tag = tag_of(state.typestate, site.optimizer)
         state.note("event", site.node, site.function, (Event.STEP, site))
         slug = self._step_violation(state, site, stage, tag)
         self._started(state)
@@ -344,7 +315,7 @@ class Transitions:
         self._started(state)
         if is_of_one_access(site.scaler):
             return  # what else that scaler has not done is told at the step
-        if not new_scale and self._checked(state, site.scaler) is False:
+        if not new_scale and checked_of(state.typestate, site.scaler) is False:
             self._report("update-without-check", site, state, False)
             self.havoc(state, site.scaler)
             return
@@ -354,7 +325,7 @@ class Transitions:
         for key in [key for key in state.typestate if key[0] == "renewed"]:
             del state.typestate[key]
         for optimizer in (*self.named(state), EVERY):
-            gradient, scalers = self.tag(state, optimizer)
+            gradient, scalers = tag_of(state.typestate, optimizer)
             if gradient is None or (gradient is Gradient.SCALED and site.scaler not in scalers):
                 continue
             if gradient is Gradient.SCALED and scalers - {site.scaler, EVERY}:
@@ -376,14 +347,14 @@ class Transitions:
         self._started(state)
         everyone = site.optimizer == EVERY
         for optimizer in (*self.named(state), EVERY):
-            gradient, _scalers = self.tag(state, optimizer)
+            gradient, _scalers = tag_of(state.typestate, optimizer)
             if everyone or optimizer == site.optimizer:
                 self._set_tag(state, optimizer, _cleared(event, gradient))
             elif gradient in (Gradient.PLAIN, Gradient.MIXED):
                 # Its parameters may be the same ones: a warm-up phase with a private optimizer.
                 self._set_tag(state, optimizer, None)
         if not everyone and ("gradient", site.optimizer) not in state.typestate:
-            gradient, _ = self.tag(state, site.optimizer)
+            gradient, _ = tag_of(state.typestate, site.optimizer)
             self._set_tag(state, site.optimizer, _cleared(event, gradient))
 
     def clip(
@@ -395,12 +366,14 @@ class Transitions:
             only: the optimizers over the clipped parameters, None if unknown.
             owned: the optimizers whose parameters are known at all.
         """
-        state.note("event", site.node, site.function, (Event.CLIP, site, self.tag(state, EVERY)[0]))
+        state.note(
+            "event", site.node, site.function, (Event.CLIP, site, tag_of(state.typestate, EVERY)[0])
+        )
         named = self.named(state)
         if only is not None and not only & set(named):
             only = None
         optimizers = [name for name in named if only is None or name in only]
-        tags = [self.tag(state, name)[0] for name in optimizers or [EVERY]]
+        tags = [tag_of(state.typestate, name)[0] for name in optimizers or [EVERY]]
         if any(
             stage in (Stage.UNSCALED, None)
             and (only is None or key[2] in only or key[2] not in owned)
@@ -420,7 +393,7 @@ class Transitions:
 
     def optimizer_step(self, state: State, site: Site) -> None:
         """`optimizer.step()`: torch checks nothing."""
-        gradient, scalers = self.tag(state, site.optimizer)
+        gradient, scalers = tag_of(state.typestate, site.optimizer)
         state.note("event", site.node, site.function, (Event.OPTIMIZER_STEP, site, gradient))
         self._started(state)
         scaler, stage = self._stage_of_any(state, site.optimizer)
@@ -502,7 +475,7 @@ class Transitions:
         A plain backward before may have been a trial of another model.
         """
         for optimizer in (*self.named(state), EVERY):
-            if self.tag(state, optimizer)[0] is Gradient.PLAIN:
+            if tag_of(state.typestate, optimizer)[0] is Gradient.PLAIN:
                 self._set_tag(state, optimizer, None)
         for key in [key for key in state.typestate if key[0] == "renewed"]:
             del state.typestate[key]
@@ -519,7 +492,7 @@ class Transitions:
 
         Gradients that were there before may be of another model.
         """
-        gradient, _ = self.tag(state, EVERY)
+        gradient, _ = tag_of(state.typestate, EVERY)
         if gradient is not None and gradient not in ABSENT:
             self._set_tag(state, optimizer, None)
         for key, (stage, _) in _stages(state):
@@ -532,7 +505,7 @@ class Transitions:
 
     def _report(self, slug: str, site: Site, state: State, carried: bool) -> None:
         words = {"loop": "yes"} if carried else {}
-        _, scalers = self.tag(state, site.optimizer)
+        _, scalers = tag_of(state.typestate, site.optimizer)
         if slug == "foreign-scaler":
             named = [item for item in scalers if not is_of_one_access(item)]
             words["scalers"] = ", ".join(sorted(map(spoken, named)))

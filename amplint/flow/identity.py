@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from amplint.flow.state import EVERY, State
+from amplint.flow.records import EVERY
+from amplint.flow.state import State
 from amplint.flow.values import NONE
 
 

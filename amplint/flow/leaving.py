@@ -10,10 +10,10 @@ from amplint.code.module import Function
 from amplint.code.tree import NESTED, walk
 from amplint.flow.conditions import known_at, mentions, settled
 from amplint.flow.copies import as_copy
-from amplint.flow.events import UNKNOWN
 from amplint.flow.footprints import spoken_of
+from amplint.flow.records import EVERY, UNKNOWN
 from amplint.flow.renaming import hand_over
-from amplint.flow.state import EVERY, SWITCH, State
+from amplint.flow.state import SWITCH, State
 from amplint.flow.values import Value
 
 

@@ -13,6 +13,7 @@ from amplint.flow.clauses import clauses_left
 from amplint.flow.conditions import evaluate
 from amplint.flow.deciding import ABOUT_PLACES, by_value, told_of
 from amplint.flow.liveness import NONE_DEAD, Dead
+from amplint.flow.records import says_less
 from amplint.flow.state import Guards, State
 from amplint.flow.values import Value, is_truthy, kind_of
 
@@ -66,6 +67,8 @@ def merge(
         groups = _group(states, guards, dead, frozenset())
     if len(groups) > STATE_LIMIT:
         groups = _group(states, guards, dead, frozenset(), focused=False)
+    if limits.near == 0:
+        groups = _without_unknowing(groups)
     merged = [
         _join(group, guards if apart or len(groups) > 1 else None) for group in groups.values()
     ]
@@ -86,6 +89,22 @@ def _group(
     for state in states:
         groups.setdefault(state.key(guards, dead, names, focused=focused), []).append(state)
     return groups
+
+
+def _without_unknowing(groups: dict[tuple, list[State]]) -> dict[tuple, list[State]]:
+    """The groups, but for those that show nothing which another one, alike else, does not show."""
+    alike: dict[tuple, list[tuple]] = {}
+    for key in groups:
+        found, keyed, (_, *fixed), about = key
+        alike.setdefault((found, keyed, *fixed, about), []).append(key)
+    gone: set[tuple] = set()
+    for keys in alike.values():
+        for one in keys:
+            record = groups[one][0].typestate
+            others = (key for key in keys if key is not one and key not in gone)
+            if any(says_less(record, groups[key][0].typestate) for key in others):
+                gone.add(one)
+    return {key: group for key, group in groups.items() if key not in gone}
 
 
 def _join(group: list[State], guards: Guards | None = None) -> State:

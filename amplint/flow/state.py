@@ -7,13 +7,13 @@ typestate (a scaled loss, a scaler that is None) belong to the key; line numbers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from amplint.flow.liveness import NONE_DEAD, Dead
+from amplint.flow.records import telling
 from amplint.flow.values import GUARD_KINDS, KEYED_KINDS, Value
-from amplint.protocol.states import Stage
 
 #: A state with this many entries costs twice what a small one does; programs that people write
 #: have fewer.
@@ -22,9 +22,6 @@ LIGHT = 128
 SWITCH = ".<enabled>"  # of a scaler: under which condition it is on
 #: Of a run that is about one finding: the atoms that tell its paths apart.
 FOCUS = ("focus",)
-#: The stage of a pair about which nothing is on record.
-READY = (Stage.READY, False)
-EVERY = "*"  # every optimizer that has not been named yet
 
 #: A step of a witness: (kind, node, function, data), read by amplint.flow.witness.
 Step = tuple[Any, ...]
@@ -178,22 +175,8 @@ class State:
                 switches.append((location, self.facts.get(value[1], value[1])))
         # The last iteration never goes round again: it must not merge with others.
         last = [atom for atom, truth in self.facts.items() if atom[0] == "last" and truth]
-        fixed = (frozenset(self._records()), frozenset(switches), frozenset(last))
+        fixed = (frozenset(telling(self.typestate)), frozenset(switches), frozenset(last))
         return guards, keyed, fixed
-
-    def _records(self) -> Iterator[tuple[tuple, Any]]:
-        """The entries of the typestate, but for those that say what would hold without them."""
-        typestate = self.typestate
-        unnamed = typestate.get(("gradient", EVERY))
-        havocs = ("havoc", EVERY) in typestate
-        for item in typestate.items():
-            key, found = item
-            if key[0] == "stage" and found == READY:
-                if not havocs and ("havoc", key[1]) not in typestate:
-                    continue
-            elif key[0] == "gradient" and found == unnamed and key[1] != EVERY:
-                continue
-            yield item
 
 
 @lru_cache(maxsize=65536)
