@@ -6,9 +6,9 @@ import gc
 
 #: New objects between two collections of the young ones; Python's default is 700. Modules and
 #: trees have few cycles, and are kept as long as the process works.
-_RARELY = (50_000, 20, 100)
-#: Of collections of the middle generation, each after a million new objects.
-_ENOUGH = 2
+_RARELY = (1_000_000, 4, 100)
+#: New objects after which there may be much to free.
+_ENOUGH = 2_000_000
 #: Objects in use, about 350 MB of parsed modules.
 _MANY = 5_000_000
 
@@ -25,9 +25,15 @@ def sweep() -> None:
     looked at again only when that is much, too: hardly any of it is dropped, and to walk it takes
     half a second.
     """
-    if gc.get_threshold() != _RARELY or gc.get_count()[2] < _ENOUGH:
+    if gc.get_threshold() != _RARELY or _new_objects() < _ENOUGH:
         return
     if gc.get_freeze_count() > _MANY:
         gc.unfreeze()
     gc.collect()
     gc.freeze()
+
+
+def _new_objects() -> int:
+    """About how many objects there are that no full collection has seen."""
+    objects, young, middle = gc.get_count()
+    return objects + _RARELY[0] * (young + _RARELY[1] * middle)

@@ -10,9 +10,11 @@ import ast
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from functools import cached_property
 
 from amplint.amp.roles import Roles
 from amplint.code.dataflow import parameters, values_read
+from amplint.code.definitions import is_of_tests
 from amplint.code.module import CallSite, Class, Function, Module, enclosing_class
 from amplint.code.unbound import is_cut_off
 from amplint.flow.absence import asks_one_object_twice, leaves_each_out, unproved
@@ -29,7 +31,7 @@ from amplint.flow.diagnosis import (
 )
 from amplint.flow.entries import Entries, only_repeats
 from amplint.flow.events import Site
-from amplint.flow.facts import BACKWARD, PLAIN_STEP, SCALE, STEP, UPDATE
+from amplint.flow.facts import BACKWARD, EVENT_WORDS, PLAIN_STEP, SCALE, STEP, UPDATE
 from amplint.flow.feasibility import atoms_tested, feasible, half_seen, is_focused
 from amplint.flow.heirs import completing, is_abstract
 from amplint.flow.interpreter import Interpreter, interpreter_for
@@ -116,11 +118,22 @@ class _Engine:
     def _may_go_wrong(self, function: Function) -> bool:
         """Whether a path from here can break the protocol.
 
-        It needs an event; or a scaler that is used where there is none, in this file: a test that
-        only builds a trainer of another file shows nothing about that trainer.
+        It needs an event; or a scaler that is used where there is none, in this file: what only
+        builds a trainer of another file shows nothing about that trainer. Nor does a test that only
+        lets one train: nobody trains with what it sets up.
         """
         facts = self.facts[function]
+        if is_of_tests(function) and self.home is self.module:
+            return facts.acts and function in self._acting_here
         return facts.acts or (facts.interesting and self._mentions_protocol)
+
+    @cached_property
+    def _acting_here(self) -> frozenset[Function]:
+        """Functions that use one of this file with an event of its own, or are one."""
+        own = [item for item, facts in self.facts.items() if facts.words & EVENT_WORDS]
+        names = {item.name for item in own} | {item.owner.name for item in own if item.owner}
+        words = leading_words(self.module, names)
+        return leading_functions(self.module, words).union(own)
 
     def _leads(self, function: Function) -> bool:
         """Whether an entry is to be followed; one of another file always is."""
