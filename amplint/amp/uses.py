@@ -51,8 +51,11 @@ _METHODS_OF_SCALERS = frozenset(
         "set_backoff_factor",
     }
 )
-#: Methods that read or write the state of a scaler; of other objects, too.
-_OF_STATE = frozenset({"load_state_dict", "state_dict", "get_scale", "is_enabled"})
+#: Methods that ask a scaler for its state; of other objects, too.
+_OF_STATE = frozenset({"get_scale", "is_enabled"})
+#: Methods that all have that is trained. What a name or an attribute with one of them stands for is
+#: not looked for, it would be dear; what an entry of a container is says no name.
+_OF_ALL_STATES = frozenset({"load_state_dict", "state_dict"})
 #: A use that no optimizer has: of an engine that wraps all, and of a model.
 _OF_OTHERS = frozenset({"backward", "()", "train", "eval"})
 
@@ -111,7 +114,7 @@ def uses_of(module: Module) -> Uses:
         is_of_scalers = site.method in _METHODS_OF_SCALERS or site.method.startswith("_")
         if receiver is not None and not is_of_scalers:
             strange.add(receiver)
-        if site.method in _OF_STATE and (path := _receiver_path(site)) is not None:
+        if _asks_state(site) and (path := _receiver_path(site)) is not None:
             shaped.add(path)
         for path, use in _uses(site):
             key = key_of(site.function, path)
@@ -139,6 +142,12 @@ def uses_of(module: Module) -> Uses:
         {key: tuple(sites) for key, sites in given.items()},
         frozenset(strange),
     )
+
+
+def _asks_state(site: CallSite) -> bool:
+    callee = site.node.func
+    is_entry = isinstance(callee, ast.Attribute) and isinstance(callee.value, ast.Subscript)
+    return site.method in _OF_STATE or (is_entry and site.method in _OF_ALL_STATES)
 
 
 def _receiver(site: CallSite) -> Key | None:
