@@ -64,7 +64,8 @@ def telling(record: Record) -> Iterator[tuple[tuple, Any]]:
 def says_less(one: Record, other: Record) -> bool:
     """Whether one record is unknown wherever it does not say what the other says.
 
-    What is unknown is never reported, so that the other shows all that the one would.
+    What is unknown is not reported: but for what the protocol is lenient about where it knows more,
+    the other shows all that the one would.
     """
     return all(_is_covered(key, one, other) for key in {**one, **other})
 
