@@ -51,9 +51,15 @@ class Searches:
     def __init__(self, files: Listing, index: Index) -> None:
         self.files = files
         self.index = index
+        self._found: dict[Search, tuple[str, ...]] = {}
 
     def find(self, search: Search) -> list[str]:
-        """The files that a search finds, sorted."""
+        """The files that a search finds, sorted; each checked file of a run may ask the same."""
+        if search not in self._found:
+            self._found[search] = tuple(self._find(search))
+        return list(self._found[search])
+
+    def _find(self, search: Search) -> list[str]:
         known = self.index.found.get(search)
         if known is None:
             return self._everything.find(search)

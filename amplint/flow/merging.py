@@ -64,11 +64,9 @@ def merge(
     if len(groups) > limits.guarded:
         groups = _group(states, guards, dead, guards.near)
     if len(groups) > limits.near:
-        groups = _group(states, guards, dead, frozenset())
+        groups = _without_unknowing(_group(states, guards, dead, frozenset()))
     if len(groups) > STATE_LIMIT:
         groups = _group(states, guards, dead, frozenset(), focused=False)
-    if limits.near == 0:
-        groups = _without_unknowing(groups)
     merged = [
         _join(group, guards if apart or len(groups) > 1 else None) for group in groups.values()
     ]
