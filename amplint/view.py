@@ -232,11 +232,6 @@ class InPlaceView(FileView):
 
         return Program(self.project, self.objects, self.values), ()
 
-    @cached_property
-    def cut_off(self) -> tuple[CutOff, ...]:
-        """Losses are followed through calls anyway, as paths are."""
-        return ()
-
     def may_reach(self, word: str, call: ast.Call, function: Function) -> bool:
         """As the file in which the call is written has it: by the name of the callee."""
         place = self._written_in(call)

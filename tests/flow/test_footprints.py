@@ -112,6 +112,40 @@ def test_what_a_call_cannot_see_does_not_repeat_it(monkeypatch: pytest.MonkeyPat
     assert runs_of("finish", source, monkeypatch) <= few + 1
 
 
+ASKING = """
+import torch
+from torch.amp import GradScaler, autocast
+
+def finish(scaler, optimizer, limit):
+    if isinstance(limit, float):
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], limit)
+    scaler.step(optimizer)
+    scaler.update()
+
+def train(model, loader, optimizer, limit, every, first):
+    scaler = GradScaler()
+    name = None if {asked} else "steps"
+    for batch in loader:
+        optimizer.zero_grad()
+        with autocast("cuda"):
+            loss = model(batch).mean()
+        scaler.scale(loss).backward()
+        finish(scaler, optimizer, limit)
+        if name is None:
+            scaler.update()
+"""
+
+
+def test_a_word_of_python_that_both_spell_does_not_repeat_a_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the caller asks `isinstance` about is another place than what the callee asks."""
+    with monkeypatch.context() as patch:
+        few = runs_of("finish", ASKING.format(asked="first"), patch)
+    assert runs_of("finish", ASKING.format(asked="isinstance(every, int)"), monkeypatch) == few
+
+
 def test_what_a_call_reads_through_an_argument_repeats_it() -> None:
     """The two flags differ in the caller only, but the callee reads one through its parameter."""
     source = """
