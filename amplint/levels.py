@@ -58,6 +58,7 @@ WARNING_UNTIL_SEEN = frozenset(
         "AMP123",
         "AMP124",
         "AMP129",
+        "AMP130",
         "AMP201",
         "AMP202",
         "AMP301",
@@ -65,7 +66,6 @@ WARNING_UNTIL_SEEN = frozenset(
         "AMP304",
         "AMP405",
         "AMP604",
-        "AMP611",
     }
 )
 #: Rules that were true in fewer than one of three patterns of the batches since these levels stand,

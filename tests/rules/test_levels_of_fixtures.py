@@ -46,7 +46,7 @@ LEVELS = {
     },
     ("AMP106/bad_step_of_what_may_be_none.py", "AMP106"): {21: "warning", 32: "info"},
     ("AMP106/bad_none_by_an_earlier_test.py", "AMP106"): {23: "info"},
-    ("AMP611/bad_cleared_before_each.py", "AMP611"): {17: "info", 30: "warning"},
+    ("AMP611/bad_cleared_before_each.py", "AMP611"): {17: "info", 30: "error"},
     ("AMP119/bad_in_float32.py", "AMP119"): {7: "info"},
     ("AMP119/bad_before_what_raises.py", "AMP119"): {12: "info", 29: "info"},
     ("AMP119/bad_in_bfloat16.py", "AMP119"): {7: "info"},
