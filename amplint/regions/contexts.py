@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from amplint.amp import names
 from amplint.amp.dtypes import DType
@@ -23,7 +24,7 @@ from amplint.findings import Standing
 from amplint.values.assumptions import Assumptions, name_of, possible_at
 from amplint.values.conditions import conditions_at
 from amplint.values.objects import Objects
-from amplint.values.provenance import Activation
+from amplint.values.provenance import Activation, Condition
 from amplint.values.values import Value, Values
 
 #: Definitions are followed through this many names, calls and parameters.
@@ -382,9 +383,12 @@ class Contexts:
         dtype = arguments.get("dtype")
         dtypes = usual = None
         if "dtype" not in bound.unknown:
-            dtypes = self._dtypes(dtype, devices, self._values)
+            on = () if switch is None else (Condition(switch[0], True, switch[1]),)
+            dtypes = self._dtypes(dtype, devices, partial(self._values, given=on))
             usual = self._dtypes(
-                dtype, self._usual_devices(device, devices, switch), self._usual_values
+                dtype,
+                self._usual_devices(device, devices, switch),
+                partial(self._usual_values, given=on),
             )
         if dtypes is not None and len(dtypes) == 1:
             usual = dtypes
@@ -460,17 +464,24 @@ class Contexts:
             values = (values - {None}) | frozenset(defaults)
         return frozenset(map(str, values))
 
-    def _values(self, expression: ast.expr, function: Function) -> Constants:
+    def _values(
+        self, expression: ast.expr, function: Function, given: tuple[Condition, ...] = ()
+    ) -> Constants:
         """Every constant that an expression may be; None if one of them is not known.
 
         A dtype is its name; `device.type` is what `torch.device` was given.
+
+        Args:
+            given: what else holds where it counts.
         """
-        possible = possible_at(self.values, _without_type(expression), function)
+        possible = possible_at(self.values, _without_type(expression), function, given=given)
         return _contents(possible.values) if possible.complete else None
 
-    def _usual_values(self, expression: ast.expr, function: Function) -> Constants:
+    def _usual_values(
+        self, expression: ast.expr, function: Function, given: tuple[Condition, ...] = ()
+    ) -> Constants:
         """The constants that an expression is unless somebody chooses otherwise."""
-        return _contents(possible_at(self.values, expression, function).by_default())
+        return _contents(possible_at(self.values, expression, function, given=given).by_default())
 
 
 def _without_type(expression: ast.expr) -> ast.expr:

@@ -358,17 +358,25 @@ class _Place:
 
 
 def possible_at(
-    values: Values, expression: ast.expr, function: Function, depth: int = _DEPTH
+    values: Values,
+    expression: ast.expr,
+    function: Function,
+    depth: int = _DEPTH,
+    *,
+    given: Iterable[Condition] = (),
 ) -> Possible:
     """The constants that an expression may be where it stands: those that the tests there allow.
 
     `torch.autocast("cuda", dtype=dtype)` under `if dtype:` is given no None. What a parameter may be
     its callers say, each where it calls.
+
+    Args:
+        given: what else holds where the expression counts: the switch of an autocast.
     """
     possible = values.of(expression, function)
     if len(possible.values) < 2:
         return possible
-    conditions = conditions_at(expression, function)
+    conditions = (*conditions_at(expression, function), *given)
     passed = _passed(values, expression, function) if depth else None
     allowed = None
     if passed is not None:
@@ -378,10 +386,11 @@ def possible_at(
     kept: list[Value] = []
     for value in possible.values:
         facts = Assumptions.of(values, value.origin.conditions, exact=True)
-        facts.assume(expression, value.content, function)
-        if facts.holds(conditions) is not False and (
-            allowed is None or repr(value.content) in allowed
-        ):
+        alone = Assumptions(values, exact=True)  # `kind` of `args.kind` has the same name
+        for known in (facts, alone):
+            known.assume(expression, value.content, function)
+        is_possible = all(known.holds(conditions) is not False for known in (facts, alone))
+        if is_possible and (allowed is None or repr(value.content) in allowed):
             kept.append(value)
     return Possible(tuple(kept), possible.complete) if kept else possible
 
