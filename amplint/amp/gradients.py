@@ -10,6 +10,7 @@ from amplint.code.dataflow import Binding, bindings_of, names_in
 from amplint.code.expressions import last_name
 from amplint.code.layout import Layout
 from amplint.code.module import Function
+from amplint.code.tree import walk
 
 #: What measures the size of a gradient.
 MEASURES = frozenset(
@@ -120,7 +121,7 @@ def scale_change(layout: Layout, node: ast.AST) -> str:
         target, factor, is_division = node.func, node.args[0], last_name(node.func) == "div_"
     else:
         return ""
-    if ".grad" not in ast.unparse(target):
+    if not any(isinstance(part, ast.Attribute) and part.attr == "grad" for part in walk(target)):
         return ""
     values = [binding.value for name in names_in(factor) for binding in _bound(layout, name)]
     text = " ".join(ast.unparse(value) for value in (factor, *values) if value is not None)
