@@ -81,8 +81,9 @@ from collections.abc import Iterator
 
 from amplint.amp import links
 from amplint.amp.roles import ScalerConstruction
-from amplint.code.module import Class, enclosing_class
+from amplint.code.module import Class, Function, enclosing_class
 from amplint.findings import Finding, Severity
+from amplint.flow.facts import PLAIN_STEP, STEP
 from amplint.flow.presence import is_private, never_stepped, steps_something
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -97,6 +98,7 @@ RULE = Rule(
     unprobed="a run of one function does not show that no other one steps",
 )
 
+STEPS = frozenset({STEP, PLAIN_STEP})
 MESSAGE = "`{scaler}` scales the loss, but nothing in this file steps: the parameters never change"
 HELP = "call `{scaler}.step(optimizer)` before `{scaler}.update()`"
 
@@ -108,6 +110,8 @@ def check(view: FileView) -> Iterator[Finding]:
     for site, built in never_stepped(view.program.unit(view.module.body)):
         if not (is_private(built) or _stays_here(view, built)):
             continue
+        if _steps_elsewhere(view, site.function):
+            continue
         assert isinstance(site.node.func, ast.Attribute)
         scaler = site.node.func.value
         words = {"scaler": view.source_of(scaler)}
@@ -117,6 +121,17 @@ def check(view: FileView) -> Iterator[Finding]:
         )
         message, help = MESSAGE.format_map(words), HELP.format_map(words)
         yield view.finding(RULE, site.node, message, help, links=rests)
+
+
+def _steps_elsewhere(view: FileView, function: Function) -> bool:
+    """Whether what a function calls, of an object that it is handed, steps in another file."""
+    program = view.program
+    return any(
+        STEPS & program.reach_of(callee)
+        for node in function.nodes
+        if isinstance(node, ast.Call)
+        for callee in program.targets(node, function).functions
+    )
 
 
 def _stays_here(view: FileView, built: ScalerConstruction) -> bool:
