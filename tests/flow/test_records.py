@@ -107,3 +107,25 @@ def test_what_else_tells_states_apart_keeps_one_that_knows_less() -> None:
     )
     unknowing = State({("gradient", EVERY): UNKNOWN, ("havoc", EVERY): True})
     assert len(merge([known, unknowing], NO_GUARDS, Limits(0, 0))) == 2
+
+
+@pytest.mark.parametrize(
+    ("record", "kept"),
+    [
+        ({("stage", "s", "o"): READY}, False),
+        ({("stage", "s", "o"): READY, ("havoc", "s"): True}, True),
+        ({("stage", "s", "o"): READY, ("havoc", EVERY): True}, True),
+        ({("stage", "s", "o"): (Stage.STEPPED, False)}, True),
+    ],
+)
+def test_a_pair_that_is_ready_is_told_only_where_others_are_unknown(
+    record: dict, kept: bool
+) -> None:
+    assert (("stage", "s", "o") in dict(telling(record))) is kept
+
+
+@pytest.mark.parametrize(("name", "expected"), [("opt", 2), ("model", 1)])
+def test_what_a_library_has_taken_over_counts_for_what_steps(name: str, expected: int) -> None:
+    guards = NO_GUARDS._replace(actors=frozenset({"opt"}))
+    states = [State(values={f"f:{name}": ("foreign",)}), State()]
+    assert len(merge(states, guards)) == expected
