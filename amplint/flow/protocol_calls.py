@@ -91,11 +91,11 @@ class ProtocolCalls:
             call.state.facts[("some", place)] = True
             call.state.facts[is_torch_scaler(place)] = True
         results: Valued = []
-        for state in self._enabled_or_not(scaler, call):
+        for state in self._where_it_is_on(scaler, call):
             results += handler(call.within(state.copy()), scaler)
         return results
 
-    def _enabled_or_not(self, scaler: str, call: Call) -> list[State]:
+    def _where_it_is_on(self, scaler: str, call: Call) -> list[State]:
         """The scaler is on, where the code makes that depend on something that may be so."""
         place = scaler + SWITCH
         value = call.state.values.get(place)
@@ -104,14 +104,16 @@ class ProtocolCalls:
             return [call.state]
         if switch is None or isinstance(switch, bool) or kind_of(value) == "const":
             return [call.state]
-        results: list[State] = []
         for truth in (True, False):
-            for after in assume(switch, truth, call.state) if not results else ():
-                after = remembered(switch, truth, after)  # `State.key` keeps the two apart
-                if value is None:
-                    after.values[place] = ("const", truth)
-                results.append(after)
-        return results
+            # `State.key` keeps the two apart.
+            found = [
+                remembered(switch, truth, after) for after in assume(switch, truth, call.state)
+            ]
+            for after in found if value is None else ():
+                after.values[place] = ("const", truth)
+            if found:
+                return found
+        return []
 
     def _scale(self, call: Call, scaler: str) -> Valued:
         if self._is_disabled(scaler, call.state):
