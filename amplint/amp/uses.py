@@ -54,7 +54,7 @@ _METHODS_OF_SCALERS = frozenset(
 #: Methods that ask a scaler for its state; of other objects, too.
 _OF_STATE = frozenset({"get_scale", "is_enabled"})
 #: Methods that all have that is trained. What a name or an attribute with one of them stands for is
-#: not looked for, it would be dear; what an entry of a container is says no name.
+#: not looked for: it would be dear. What an entry of a container is, no name says.
 _OF_ALL_STATES = frozenset({"load_state_dict", "state_dict"})
 #: A use that no optimizer has: of an engine that wraps all, and of a model.
 _OF_OTHERS = frozenset({"backward", "()", "train", "eval"})
@@ -145,6 +145,7 @@ def uses_of(module: Module) -> Uses:
 
 
 def _asks_state(site: CallSite) -> bool:
+    """Whether a call may ask a scaler for its state, by its name and by what it is called on."""
     callee = site.node.func
     is_entry = isinstance(callee, ast.Attribute) and isinstance(callee.value, ast.Subscript)
     return site.method in _OF_STATE or (is_entry and site.method in _OF_ALL_STATES)

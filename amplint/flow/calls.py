@@ -29,9 +29,9 @@ from amplint.flow.library_calls import LibraryCalls
 from amplint.flow.naming import named
 from amplint.flow.protocol_calls import SCALE_MENTION, SCALER_USES, ProtocolCalls
 from amplint.flow.reader import Reader
-from amplint.flow.records import EVERY
 from amplint.flow.slice import CLIP_HELPER, RUNNERS, SUSPECT, is_for_effect, is_own_call
 from amplint.flow.state import State
+from amplint.flow.typestates import EVERY
 from amplint.flow.values import CALLABLE_KINDS, HANDED, KEEPER, OPAQUE, UNBOUND, Value, kind_of
 
 Valued = list[tuple[State, Value]]

@@ -14,9 +14,9 @@ from amplint.code.module import Function
 from amplint.findings import Link, Standing
 from amplint.flow.diagnosis import Verdict, cause_of
 from amplint.flow.events import Site
-from amplint.flow.records import EVERY
 from amplint.flow.state import State
 from amplint.flow.survived import is_survived
+from amplint.flow.typestates import EVERY
 from amplint.flow.witness import PlaceOf, build_witness, steps_of
 from amplint.protocol import VIOLATIONS
 from amplint.rule import Misuse

@@ -21,8 +21,8 @@ from amplint.flow.identity import (
     scalers_in,
     spoken,
 )
-from amplint.flow.records import EVERY, UNKNOWN, Scalers, Tag, checked_of, stage_of, tag_of
 from amplint.flow.state import State
+from amplint.flow.typestates import EVERY, UNKNOWN, Scalers, Tag, checked_of, stage_of, tag_of
 from amplint.protocol import Event, Gradient, Pair, Stage, advance
 from amplint.protocol.states import ABSENT
 from amplint.protocol.table import APPLIED, DEFECTIVE, find_row

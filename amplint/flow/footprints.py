@@ -25,6 +25,9 @@ from amplint.flow.events import Reported, Site, Transitions
 from amplint.flow.state import State, Step
 from amplint.flow.values import KEYED_KINDS, Value
 
+#: How the label of a module's body ends: the scope of its variables.
+_OF_MODULES = "<module>"
+_BUILTINS = frozenset(dir(builtins))
 #: What a summary is found by.
 Identity = tuple
 
@@ -328,11 +331,6 @@ class Followed:
         results = [(later(after), value) for after, value in self.left]
         reports = [(slug, site, later(at), words) for slug, site, at, words in self.reports]
         return Summary(results, self.touched, self.havocs, reports, typed, self.cost, self.pure)
-
-
-#: How the label of a module's body ends: the scope of its variables.
-_OF_MODULES = "<module>"
-_BUILTINS = frozenset(dir(builtins))
 
 
 @lru_cache(maxsize=65536)

@@ -26,7 +26,7 @@ from amplint.flow.facts import FunctionFacts
 from amplint.flow.footprints import Followed, Footprint, Summaries, Touched
 from amplint.flow.handed import CALLED, USES, may_use
 from amplint.flow.heirs import construction_decides, is_part_of_construction
-from amplint.flow.leaving import left
+from amplint.flow.leaving import handed_back
 from amplint.flow.merging import merge
 from amplint.flow.program import Program
 from amplint.flow.raising import Raising
@@ -339,7 +339,7 @@ class Functions:
         """Leave a function: its locals are gone, equal states are merged per value."""
         groups: dict[Value, list[State]] = {}
         for state, value in returned:
-            state, value = left(state, value, function)
+            state, value = handed_back(state, value, function)
             groups.setdefault(value, []).append(state)
         guards = self.program.slice(frame.function).guards
         apart = len(groups) > 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from amplint.flow.records import EVERY
 from amplint.flow.state import State
+from amplint.flow.typestates import EVERY
 from amplint.flow.values import NONE
 
 

@@ -29,9 +29,9 @@ from amplint.flow.places import ROUND
 from amplint.flow.program import Program
 from amplint.flow.raising import catches, never_raises
 from amplint.flow.reader import Reader
-from amplint.flow.records import EVERY
 from amplint.flow.slice import fills_container, uncalled_backward, updates_container
 from amplint.flow.state import Guards, State, Turn
+from amplint.flow.typestates import EVERY
 from amplint.flow.values import NONE, kind_of
 from amplint.flow.witness import steps_of
 

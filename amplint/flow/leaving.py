@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 from typing import Any
 
 from amplint.code.module import Function
@@ -11,13 +10,13 @@ from amplint.code.tree import NESTED, walk
 from amplint.flow.conditions import known_at, mentions, settled
 from amplint.flow.copies import as_copy
 from amplint.flow.footprints import spoken_of
-from amplint.flow.records import EVERY, UNKNOWN
 from amplint.flow.renaming import hand_over
 from amplint.flow.state import SWITCH, State
+from amplint.flow.typestates import EVERY, UNKNOWN
 from amplint.flow.values import Value
 
 
-def left(state: State, value: Value, function: Function) -> tuple[State, Value]:
+def handed_back(state: State, value: Value, function: Function) -> tuple[State, Value]:
     """A state, and what the function returns in it, as the caller has them."""
     prefix = f"{function.label}:"
     state = state.copy()
@@ -77,9 +76,8 @@ def _places_of(key: tuple[Any, ...]) -> list[str]:
     return [place for place in key[1:] if place != EVERY]
 
 
-def _are_under(places: Iterable[str], prefix: str) -> bool:
-    found = list(places)
-    return bool(found) and all(place.startswith(prefix) for place in found)
+def _are_under(places: list[str], prefix: str) -> bool:
+    return bool(places) and all(place.startswith(prefix) for place in places)
 
 
 def _is_switch(place: str, prefix: str) -> bool:

@@ -18,8 +18,8 @@ from amplint.flow.diagnosis import condition
 from amplint.flow.events import Site
 from amplint.flow.facts import UPDATE
 from amplint.flow.program import Program
-from amplint.flow.records import EVERY
 from amplint.flow.state import Step
+from amplint.flow.typestates import EVERY
 from amplint.protocol import Event
 from amplint.values.provenance import Firmness
 

@@ -13,8 +13,8 @@ from amplint.flow.clauses import clauses_left
 from amplint.flow.conditions import evaluate
 from amplint.flow.deciding import ABOUT_PLACES, by_value, told_of
 from amplint.flow.liveness import NONE_DEAD, Dead
-from amplint.flow.records import says_less
 from amplint.flow.state import Guards, State
+from amplint.flow.typestates import says_less
 from amplint.flow.values import Value, is_truthy, kind_of
 
 #: More states than this at one point are widened: guard values leave the key first.
@@ -53,7 +53,7 @@ def merge(
     """Merge states that agree on their key; of the rest only common knowledge survives.
 
     Args:
-        limits: of the states that are left.
+        limits: of the states that are left; over them, those that know less than another are dropped.
         dead: see `State.key`.
         apart: whether other paths end at the same point that are not among the states.
     """

@@ -20,8 +20,8 @@ from amplint.flow.facts import SCALE, SCALER_METHODS, STATE_METHODS, STEP, ZERO_
 from amplint.flow.kinship import is_torch_scaler
 from amplint.flow.param_groups import grouped_in
 from amplint.flow.reader import Reader
-from amplint.flow.records import EVERY
 from amplint.flow.state import SWITCH, State
+from amplint.flow.typestates import EVERY
 from amplint.flow.values import Value, kind_of
 from amplint.protocol import Stage
 

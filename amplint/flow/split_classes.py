@@ -11,8 +11,8 @@ from amplint.flow.entries import Entries
 from amplint.flow.facts import BACKWARD, CLIP, SCALE, STEP, UNSCALE
 from amplint.flow.interpreter import silent_interpreter
 from amplint.flow.program import Program, Unit
-from amplint.flow.records import EVERY
 from amplint.flow.state import State
+from amplint.flow.typestates import EVERY
 from amplint.protocol import Gradient
 
 

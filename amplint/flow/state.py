@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from amplint.flow.liveness import NONE_DEAD, Dead
-from amplint.flow.records import telling
+from amplint.flow.typestates import telling
 from amplint.flow.values import GUARD_KINDS, KEYED_KINDS, Value
 
 #: A state with this many entries costs twice what a small one does; programs that people write

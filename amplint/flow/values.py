@@ -60,7 +60,8 @@ HANDED = "<handed>"
 CALLABLE_KINDS = frozenset(
     {"function", "class", "method", "event", "clip", "partial", "instance", "choice"}
 )
-#: Kinds that always take part in the merge key: they correlate with the typestate.
+#: Kinds that take part in the merge key, what is foreign for what steps only: they correlate with the
+#: typestate.
 KEYED_KINDS = frozenset({"scaled", "scaler", "opaque", "foreign", "keeper"})
 #: Kinds that do where a relevant guard tests them, or the name is a scaler's.
 GUARD_KINDS = frozenset({"const", "positive", "none"}) | CALLABLE_KINDS

@@ -10,8 +10,8 @@ from amplint.code.layout import layout_of
 from amplint.code.module import Module, walk
 from amplint.findings import PathStep, Span
 from amplint.flow.events import Site
-from amplint.flow.records import EVERY
 from amplint.flow.state import Step, Trail
+from amplint.flow.typestates import EVERY
 from amplint.protocol import Event
 from amplint.protocol.states import ABSENT
 

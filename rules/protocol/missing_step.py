@@ -5,7 +5,7 @@ A scaler scales the loss, unscales the gradients and updates, and nothing ever s
 ## What it does
 Flags the first `scaler.unscale_(optimizer)` of a scaler in a file that runs the backward of a scaled
 loss, updates the scaler, and in which nothing is stepped: no `scaler.step`, no `optimizer.step`, nor
-anything else called `step` but a learning rate scheduler's.
+anything else called `step` but a learning rate scheduler's, nor what the function calls in other files.
 
 ## Why is this bad?
 The parameters never move. `unscale_` records the inf check that `update()` asks for, so torch raises

@@ -7,9 +7,9 @@ import ast
 import pytest
 
 from amplint.code.module import build_module
-from amplint.flow.leaving import left
-from amplint.flow.records import EVERY, UNKNOWN
+from amplint.flow.leaving import handed_back
 from amplint.flow.state import SWITCH, State
+from amplint.flow.typestates import EVERY, UNKNOWN
 from amplint.flow.values import Value
 from amplint.protocol import Gradient, Stage
 
@@ -43,7 +43,7 @@ def after_training(**more: Value) -> State:
 
 
 def test_records_of_what_nothing_leads_to_are_dropped() -> None:
-    state, _ = left(after_training(), None, PLAIN)
+    state, _ = handed_back(after_training(), None, PLAIN)
     assert state.typestate == {("gradient", EVERY): UNKNOWN, ("flag", "started"): True}
     assert state.values == {}
 
@@ -61,7 +61,7 @@ def test_records_of_what_nothing_leads_to_are_dropped() -> None:
 def test_records_of_a_scaler_that_lives_on_are_kept(
     state: State, value: Value, function: object
 ) -> None:
-    after, _ = left(state, value, function)  # type: ignore[arg-type]
+    after, _ = handed_back(state, value, function)  # type: ignore[arg-type]
     assert after.typestate["checked", "train:scaler"] is True
     assert ("stage", "train:scaler", "train:opt") in after.typestate
     assert f"train:scaler{SWITCH}" in after.values
@@ -71,7 +71,7 @@ def test_records_of_a_scaler_that_lives_on_are_kept(
 def test_the_gradients_of_an_outer_optimizer_stay_known() -> None:
     state = after_training(**{"main:opt": ("optimizer", "main:opt")})
     state.typestate["gradient", "main:opt"] = SCALED
-    after, _ = left(state, None, PLAIN)
+    after, _ = handed_back(state, None, PLAIN)
     assert after.typestate["gradient", "main:opt"] == SCALED
     assert after.typestate["gradient", EVERY] == SCALED
     assert ("gradient", "train:opt") not in after.typestate

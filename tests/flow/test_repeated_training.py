@@ -109,11 +109,7 @@ def {name}(model, loader):
     trainer = Trainer(model, amp=False)
     trainer.fit(loader)
 """
-OWN = (
-    RUN
-    + """    trainer.scaler.update()
-"""
-)
+OWN = RUN + "    trainer.scaler.update()\n"
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from amplint.flow.merging import FINE, STATE_LIMIT, Limits, merge, widen
-from amplint.flow.records import EVERY
 from amplint.flow.state import NO_GUARDS, Guards, State, last_part
+from amplint.flow.typestates import EVERY
 from amplint.flow.values import NONE
 from amplint.protocol import Gradient, Stage
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from amplint.code.module import build_module
 from amplint.flow.events import Site, Transitions
 from amplint.flow.merging import Limits, merge
-from amplint.flow.records import EVERY, READY, UNKNOWN, says_less, telling
 from amplint.flow.state import NO_GUARDS, State
+from amplint.flow.typestates import EVERY, READY, UNKNOWN, says_less, telling
 from amplint.protocol import Gradient, Stage
 
 SCALERS = ("f:scaler", "f:other")
