@@ -33,6 +33,12 @@ def sweep() -> None:
     gc.freeze()
 
 
+def thaw() -> None:
+    """Much of what was in use is in use no more: the next sweep looks at all of it."""
+    if gc.get_threshold() == _RARELY:
+        gc.unfreeze()
+
+
 def _new_objects() -> int:
     """About how many objects there are that no full collection has seen."""
     objects, young, middle = gc.get_count()

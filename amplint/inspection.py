@@ -129,27 +129,36 @@ def unreadable(filename: str, error: UnreadableFile) -> FileError:
 
 
 def _inspect(task: Task, *, deep: bool = False) -> FileResult:
-    from amplint.code.project import Project
-    from amplint.source.parsing import parse, refuse_long_chains
+    from amplint.code.project import Project, around
     from amplint.source.suppressions import collect
-    from amplint.view import view_of
+    from amplint.view import FileView
 
     source = task.source
-    tree = parse(source)
-    if deep:
-        refuse_long_chains(tree)
+    place = (task.root, task.src, task.target_torch, task.index, task.checked)
+    # Who needs more room might find more of the files around it than others do.
+    project = Project(*place) if deep else around(*place)
+    module = None if deep else project.at(task.path, source)
+    if module is None:
+        project, module = _set_into(project, task, deep=deep)
     suppressions = collect(source.text)
     if suppressions.whole_file:
         return FileResult(source.filename)
-    project = Project(task.root, task.src, task.target_torch, task.index, task.checked)
-    try:
-        view = view_of(source.filename, source.text, tree, path=task.path, project=project)
-        view.wants_edits = task.edits
-        if task.plain and not _drives_amp(project, view.module):
-            return FileResult(source.filename, screened_out=True, lookups=project.lookups.answers)
-        return _judge(task, suppressions, view)
-    finally:
-        project.release()
+    view = FileView(module, project)
+    view.wants_edits = task.edits
+    if task.plain and not _drives_amp(project, view.module):
+        return FileResult(source.filename, screened_out=True, lookups=project.lookups.answers)
+    return _judge(task, suppressions, view)
+
+
+def _set_into(project: Project, task: Task, *, deep: bool) -> tuple[Project, Module]:
+    """A project in which the task's text is the file, whatever lies on disk."""
+    from amplint.source.parsing import parse, refuse_long_chains
+
+    tree = parse(task.source)
+    if deep:
+        refuse_long_chains(tree)
+    changed = project.another()
+    return changed, changed.add(task.source.filename, task.source.text, tree, task.path)
 
 
 def _judge(task: Task, suppressions: Suppressions, view: FileView) -> FileResult:

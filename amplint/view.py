@@ -219,8 +219,7 @@ class InPlaceView(FileView):
     def __init__(self, view: FileView, changed: InPlace) -> None:
         here = view.module
         project = view.project.another()
-        path = view.project.path_of(here)
-        super().__init__(project.add(here.filename, here.source, changed.tree, path), project)
+        super().__init__(project.add(here.filename, here.source, changed.tree, here.path), project)
         self._view = view
         self._changed = changed
         self._here = here

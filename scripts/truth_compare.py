@@ -217,7 +217,7 @@ class Model:
         return (self._file(function.module), min(lines), function.name)
 
     def _file(self, module: Module) -> str:
-        path = self._project.path_of(module) or os.path.realpath(module.filename)
+        path = module.path or os.path.realpath(module.filename)
         return os.path.relpath(path, self._base).replace(os.sep, "/")
 
 

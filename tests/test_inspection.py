@@ -11,6 +11,7 @@ import pytest
 
 from amplint import collector
 from amplint.code import project
+from amplint.code.index import forget
 from amplint.inspection import Task, inspect
 from amplint.source.reading import SourceFile
 
@@ -39,7 +40,7 @@ def rare() -> Iterator[None]:
 def projects_of(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> list[weakref.ref[project.Project]]:
-    """The projects that two checks of a script with an import have made."""
+    """The projects that two runs over a script with an import have made."""
     made: list[weakref.ref[project.Project]] = []
 
     class Noted(project.Project):
@@ -53,8 +54,11 @@ def projects_of(
     path = folder / "script.py"
     path.write_text(SCRIPT, "utf-8")
     for _ in range(2):
+        forget()
         source = SourceFile("script.py", SCRIPT)
         inspect(Task(source, frozenset({"AMP101", "AMP402"}), path=str(path)))
+    forget()
+    collector.sweep()
     return made
 
 

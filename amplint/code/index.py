@@ -13,12 +13,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 from amplint import files
 from amplint.code.texts import Listing, Search, Texts, listing
+from amplint.collector import thaw
 from amplint.errors import UnreadableFile
 from amplint.source.sealed import seal, unseal
 
@@ -106,10 +107,18 @@ def searches_below(root: str, folder: str) -> Searches:
     return Searches(files, load(root, folder) if folder else Index())
 
 
+@lru_cache(maxsize=1)
+def kept_in_this_run() -> dict[Hashable, object]:
+    """What else holds as long as the files are not looked at again."""
+    return {}
+
+
 def forget() -> None:
     """Look at the files again: a new run begins."""
     listing.cache_clear()
     searches_below.cache_clear()
+    kept_in_this_run.cache_clear()
+    thaw()
 
 
 # -- on disk -------------------------------------------------------------------------------

@@ -3,6 +3,9 @@
 The answers are what the cached result of a file depends on besides its own bytes: asked
 again, the same questions must be answered the same. A module that was looked for in vain is
 such an answer, too.
+
+All checked files of a run ask one `Lookups`. What was found out for one of them is kept with what
+was asked for it, so that the result of another one depends on the same.
 """
 
 from __future__ import annotations
@@ -10,7 +13,9 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from amplint import files
 from amplint.code.index import searches_below
@@ -19,6 +24,9 @@ from amplint.errors import UnreadableFile
 from amplint.source.reading import MAX_FILE_SIZE
 
 Answer = bool | str | list[str]
+Key = TypeVar("Key", bound=Hashable)
+Content = TypeVar("Content")
+Content_co = TypeVar("Content_co", covariant=True)
 #: The name of a question, and what it is about.
 Question = tuple[str, ...]
 
@@ -28,6 +36,18 @@ FILES = "files"
 SEARCHES = frozenset({"mentioning", "importing", "deriving", "storing"})
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Kept(Generic[Content_co]):
+    """Something that was found out.
+
+    Args:
+        asked: for it: questions, and what else was kept.
+    """
+
+    content: Content_co
+    asked: list[Question | Kept[object]]
+
+
 class Lookups:
     """Asks, and keeps the answers.
 
@@ -35,7 +55,7 @@ class Lookups:
         index: the folder with indexes of projects, "" for none.
 
     Attributes:
-        answers: to every question so far, in the order of asking; JSON values.
+        answers: what the present checked file depends on: JSON values.
         odd: words on files that have the name of one that is read, and are no regular files.
     """
 
@@ -43,6 +63,62 @@ class Lookups:
         self.answers: dict[Question, Answer] = {}
         self.odd: dict[str, str] = {}
         self._index = index
+        self._known: dict[Question, Answer] = {}
+        self._open: list[dict[Question | Kept[object], None]] = []
+        self._noted: set[Kept[object]] = set()
+        self._bytes: dict[str, bytes] = {}
+
+    def start(self) -> None:
+        """Forget what the file before depends on: another one is checked."""
+        self.answers = {}
+        self.odd = {}
+        self._noted.clear()
+        self._bytes.clear()
+
+    def once(
+        self, table: dict[Key, Kept[Content]], key: Key, find: Callable[[], Content]
+    ) -> Content:
+        """What `find` says, kept in a table with what it asks; the present file depends on that."""
+        known = table.get(key)
+        if known is None:
+            asked: list[Question | Kept[object]] = []
+            known = table[key] = Kept(self._noting(asked, find), asked)
+        if self._open:
+            self._open[-1][known] = None
+        if known not in self._noted:
+            self._note(known)
+        return known.content
+
+    def adding(self, kept: Kept[object], find: Callable[[], Content]) -> Content:
+        """What `find` says; whoever depends on what was kept depends on what this asks, too."""
+        asked: list[Question | Kept[object]] = []
+        content = self._noting(asked, find)
+        kept.asked.extend(asked)
+        if self._open:
+            self._open[-1].update(dict.fromkeys(asked))
+        return content
+
+    def _noting(self, asked: list[Question | Kept[object]], find: Callable[[], Content]) -> Content:
+        """What `find` says; what it asks goes into a list, each once."""
+        self._open.append({})
+        try:
+            return find()
+        finally:
+            asked += self._open.pop()
+
+    def _note(self, kept: Kept[object]) -> None:
+        """Let the present file depend on what was asked for something."""
+        pending = [kept]
+        while pending:
+            current = pending.pop()
+            if current in self._noted:
+                continue
+            self._noted.add(current)
+            for item in current.asked:
+                if isinstance(item, Kept):
+                    pending.append(item)
+                else:
+                    self.answers[item] = self._known[item]
 
     def exists(self, path: str) -> bool:
         """Whether there is a file or a folder."""
@@ -66,8 +142,7 @@ class Lookups:
 
     def requirement_files(self, folder: str) -> list[str]:
         """What is called like a file that can say which torch a project needs, sorted."""
-        found = self._ask("requirements", folder)
-        return found if isinstance(found, list) else []
+        return self._listed("requirements", folder)
 
     def importing(self, root: str, module: str, package: str, name: str) -> list[str]:
         """Python files below a folder that may import a module and call a name, sorted.
@@ -84,29 +159,42 @@ class Lookups:
 
     def notebooks(self, root: str) -> list[str]:
         """The notebooks below a folder, sorted."""
-        found = self._ask("notebooks", root)
-        return found if isinstance(found, list) else []
+        return self._listed("notebooks", root)
 
     def read(self, path: str, limit: int = MAX_FILE_SIZE) -> bytes:
-        """The bytes of a file.
+        """The bytes of a file; read once for one checked file.
 
         Raises:
             UnreadableFile: it cannot be read.
         """
-        self.answers["content", path] = UNREADABLE
-        data = files.read(path, limit)
-        self.answers["content", path] = _digest(data)
+        question = ("content", path)
+        if path in self._bytes:
+            self._remember(question, self._known[question])
+            return self._bytes[path]
+        self._remember(question, UNREADABLE)
+        data = self._bytes[path] = files.read(path, limit)
+        self._remember(question, _digest(data))
         return data
 
     def _search(self, kind: str, root: str, *words: str) -> list[str]:
         self._ask(FILES, root)
-        found = self._ask(kind, root, *words)
-        return found if isinstance(found, list) else []
+        return self._listed(kind, root, *words)
+
+    def _listed(self, *question: str) -> list[str]:
+        """An answer that is a list: the caller's own."""
+        found = self._ask(*question)
+        return [*found] if isinstance(found, list) else []
 
     def _ask(self, *question: str) -> Answer:
-        if question not in self.answers:
-            self.answers[question] = answer(question, self._index)
-        return self.answers[question]
+        if question not in self._known:
+            self._known[question] = answer(question, self._index)
+        return self._remember(question, self._known[question])
+
+    def _remember(self, question: Question, known: Answer) -> Answer:
+        self._known[question] = self.answers[question] = known
+        if self._open:
+            self._open[-1][question] = None
+        return known
 
 
 def answer(question: Question, index: str = "") -> Answer:

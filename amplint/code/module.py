@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import tokenize
 from collections.abc import Callable, Iterator
@@ -116,6 +117,7 @@ class Module:
         tree: the parsed module.
         scopes: what its names mean.
         name: dotted name in the project ("package.module"), "" for a file judged alone.
+        path: where it lies on disk, without links; "" if nowhere.
         definitions: its functions and classes by their statements.
         beyond: follows a dotted name through modules of the project that only hand it on.
     """
@@ -125,6 +127,7 @@ class Module:
     tree: ast.Module
     scopes: Scopes = field(repr=False)
     name: str = ""
+    path: str = ""
     functions: list[Function] = field(default_factory=list)
     definitions: dict[ast.AST, Function | Class] = field(default_factory=dict, repr=False)
     classes: dict[str, Class] = field(default_factory=dict)
@@ -133,18 +136,6 @@ class Module:
     _followed: dict[str, str] = field(default_factory=dict, repr=False)
     _resolved: dict[ast.expr, str | None] = field(default_factory=dict, repr=False)
     _answers: dict[Callable[..., object], Any] = field(default_factory=dict, repr=False)
-
-    def follow_names(self, beyond: Beyond) -> None:
-        """Resolve names in the project of `beyond` from now on.
-
-        Answers that were found in another project stay only if its names lead to the same places.
-        """
-        self.beyond = None
-        if any(beyond(dotted, self) != found for dotted, found in self._followed.items()):
-            self._answers.clear()
-        self._followed.clear()
-        self._resolved.clear()
-        self.beyond = beyond
 
     def note_renamed(self, is_foreign: Callable[[str], bool]) -> None:
         """Let `last_name` give the name that a library has for what an import renames.
@@ -168,6 +159,11 @@ class Module:
             self._answers[ask] = ask(self)
         found: Answer = self._answers[ask]
         return found
+
+    @property
+    def folder(self) -> str:
+        """Where it lies; "" if nowhere."""
+        return os.path.dirname(self.path)
 
     @property
     def body(self) -> Function:
@@ -225,12 +221,19 @@ class Module:
 
 
 def build_module(
-    filename: str, source: str, tree: ast.Module, *, name: str = "", package: str = ""
+    filename: str,
+    source: str,
+    tree: ast.Module,
+    *,
+    name: str = "",
+    package: str = "",
+    path: str = "",
 ) -> Module:
     """Index a parsed module.
 
     Args:
         name: its dotted name in the project, "" if it is judged alone.
+        path: where it lies on disk; "" if nowhere.
         package: the dotted name of the package that relative imports start from.
 
     Raises:
@@ -239,7 +242,7 @@ def build_module(
     """
     scopes = Scopes(tree, package)
     write_exits_as_raises(tree, source, scopes)
-    module = Module(filename, source, tree, scopes, name)
+    module = Module(filename, source, tree, scopes, name, path)
     body = Function("<module>", "<module>", tree, module, _label(module, "<module>"))
     module.functions.append(body)
     _Indexer(module).visit_body(tree, body, None, "")

@@ -449,7 +449,7 @@ class PlanBuilder:
                 name = name.rpartition(".")[0]
 
     def _path_of(self, module: Module) -> str:
-        return self.path if module is self.view.module else self._project.path_of(module)
+        return self.path if module is self.view.module else module.path
 
     def _package_of(self, module: Module) -> str:
         return self._project.package_of(module)

@@ -111,7 +111,7 @@ class Modules:
                     yield name
 
     def _is_package(self, module: Module) -> bool:
-        return os.path.basename(self.project.path_of(module)) == "__init__.py"
+        return os.path.basename(module.path) == "__init__.py"
 
     def _may_be_another(self, home: Module) -> bool:
         """Whether an import of a module may mean another one of the project; a package may be more."""

@@ -62,7 +62,7 @@ def module_named(root: Path, importer: str, dotted: str) -> str | None:
     text = path.read_text(encoding="utf-8")
     module = project.add(importer, text, ast.parse(text), str(path))
     found = project.module_named(dotted, module)
-    return found and str(Path(project.path_of(found)).relative_to(root.resolve()))
+    return found and str(Path(found.path).relative_to(root.resolve()))
 
 
 def write(root: Path, **texts: str) -> None:

@@ -126,8 +126,8 @@ def test_a_fallback_is_one_of_two(tmp_path: Path) -> None:
     (site,) = [site for site in module.calls if site.method == "READ"]
     name = site.node.args[0]
     assert isinstance(name, ast.Name)
-    found = {item.module.name or "__main__" for item in project.choices(name, site.function)}
-    assert found == {"tools", "__main__"}
+    found = {item.module.name for item in project.choices(name, site.function)}
+    assert found == {"tools", "run"}
     assert executed(tmp_path).startswith("tools.")
 
 
@@ -146,7 +146,7 @@ def asked(folder: Path) -> str | None:
     module = project.add("run.py", source, ast.parse(source), str(path))
     (site,) = [site for site in module.calls if site.method == "READ"]
     found = project.named(site.node.args[0], site.function)
-    return f"{found.module.name or '__main__'}.{found.qualname}" if found is not None else None
+    return f"{found.module.name}.{found.qualname}" if found is not None else None
 
 
 def executed(folder: Path) -> str:
@@ -160,4 +160,4 @@ def executed(folder: Path) -> str:
     (folder / "judge.py").write_text(textwrap.dedent(reader) + source, encoding="utf-8")
     command = [sys.executable, "judge.py"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    return done.stdout.split()[-1]
+    return done.stdout.split()[-1].replace("__main__", "run")
