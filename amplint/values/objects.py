@@ -224,10 +224,11 @@ class Objects:
 
     def targets(self, call: ast.Call, function: Function) -> Targets:
         """The functions of the project that a call can run."""
-        known = self._targets.get(call)
-        if known is None:
-            known = self._targets[call] = targets_of(self.origins, call, function)
-        return known
+        return self.origins.once(
+            ("targets", call, function),
+            lambda: targets_of(self.origins, call, function),
+            Targets((), "circular"),
+        )
 
     def class_of(self, expression: ast.expr, function: Function) -> Class | None:
         """The one class of the project that all known values of an expression are objects of."""
@@ -250,11 +251,7 @@ class Objects:
 
     def calls_of(self, function: Function) -> list[CallSite]:
         """Calls of a function in its own file, in those that import it, and in its bases' files."""
-        known = self._calls.get(function)
-        if known is None:
-            self._calls[function] = []  # recursion through a parameter's class ends here
-            known = self._calls[function] = list(self._find_calls(function))
-        return known
+        return self.origins.once(("calls", function), lambda: list(self._find_calls(function)), [])
 
     def _find_calls(self, function: Function) -> Iterator[CallSite]:
         names = {function.name}
@@ -281,10 +278,9 @@ class Objects:
 
     def may_have_other_callers(self, function: Function) -> bool:
         """Whether somebody may call it whose call `calls_of` does not list: it is a value, too."""
-        if function not in self._is_open:
-            self._is_open[function] = True  # a circle ends here
-            self._is_open[function] = self._find_other_callers(function)
-        return self._is_open[function]
+        return self.origins.once(
+            ("open", function), lambda: self._find_other_callers(function), True
+        )
 
     def _find_other_callers(self, function: Function) -> bool:
         if self.is_run_by_tests(function):

@@ -53,7 +53,7 @@ Answer = TypeVar("Answer")
 _NESTING = 60
 #: Nor is one that has led to more others: what only hundreds of places together can tell is
 #: nothing that a finding may rest on.
-_EFFORT = 500
+_EFFORT = 700
 #: No unfinished question was needed.
 _NOWHERE = 1_000_000
 

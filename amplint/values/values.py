@@ -96,8 +96,6 @@ _COMPARISONS: dict[type, Callable[[Any, Any], object]] = {
 Content = tuple[object, Firmness, Origin | None]
 
 _WIDTH = 16
-#: A question nested deeper is not answered.
-_NESTING = 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,8 +175,6 @@ class Values:
 
     def __init__(self, objects: Objects) -> None:
         self.origins = Origins(objects, self.truth, self._keys)
-        self._known: dict[object, Possible] = {}
-        self._pending: set[object] = set()
 
     def of(
         self, expression: ast.expr, function: Function, activation: Activation | None = None
@@ -188,19 +184,11 @@ class Values:
         Args:
             activation: for one call of the function; None for all known callers.
         """
-        key = (expression, function, activation)
-        known = self._known.get(key)
-        if known is not None:
-            return known
-        if key in self._pending or len(self._pending) > _NESTING:
-            return Possible()
-        self._pending.add(key)
-        try:
-            found = self._of(expression, function, activation)
-        finally:
-            self._pending.discard(key)
-        self._known[key] = found
-        return found
+        return self.origins.once(
+            ("constants", expression, function, activation),
+            lambda: self._of(expression, function, activation),
+            Possible(),
+        )
 
     def _of(
         self, expression: ast.expr, function: Function, activation: Activation | None

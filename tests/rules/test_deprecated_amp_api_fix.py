@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from amplint.code.index import forget
 from amplint.config import Settings
 from amplint.fixing.fixer import FixTask, fix
 from amplint.inspection import Task
@@ -17,7 +18,8 @@ EVERY = Selection(Settings()).codes
 
 
 def fixed(source: str, target: str = "2.4", path: str = "", *, unsafe: bool = False) -> str:
-    """The text after all safe fixes, or after all."""
+    """The text after all safe fixes, or after all; a run of its own."""
+    forget()
     data = source.encode()
     task = Task(decode(data, path or "train.py"), EVERY, path=path, target_torch=target or None)
     return fix(FixTask(task, EVERY, unsafe, data)).text
