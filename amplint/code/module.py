@@ -118,6 +118,7 @@ class Module:
         scopes: what its names mean.
         name: dotted name in the project ("package.module"), "" for a file judged alone.
         path: where it lies on disk, without links; "" if nowhere.
+        folder: the one that holds it; "" if it lies nowhere.
         definitions: its functions and classes by their statements.
         beyond: follows a dotted name through modules of the project that only hand it on.
     """
@@ -128,6 +129,7 @@ class Module:
     scopes: Scopes = field(repr=False)
     name: str = ""
     path: str = ""
+    folder: str = ""
     functions: list[Function] = field(default_factory=list)
     definitions: dict[ast.AST, Function | Class] = field(default_factory=dict, repr=False)
     classes: dict[str, Class] = field(default_factory=dict)
@@ -159,11 +161,6 @@ class Module:
             self._answers[ask] = ask(self)
         found: Answer = self._answers[ask]
         return found
-
-    @property
-    def folder(self) -> str:
-        """Where it lies; "" if nowhere."""
-        return os.path.dirname(self.path)
 
     @property
     def body(self) -> Function:
@@ -242,7 +239,7 @@ def build_module(
     """
     scopes = Scopes(tree, package)
     write_exits_as_raises(tree, source, scopes)
-    module = Module(filename, source, tree, scopes, name, path)
+    module = Module(filename, source, tree, scopes, name, path, os.path.dirname(path))
     body = Function("<module>", "<module>", tree, module, _label(module, "<module>"))
     module.functions.append(body)
     _Indexer(module).visit_body(tree, body, None, "")

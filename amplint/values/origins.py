@@ -52,7 +52,7 @@ Answer = TypeVar("Answer")
 #: A question nested deeper is not answered.
 _NESTING = 60
 #: Nor is one that has led to more others: what only hundreds of places together can tell is
-#: nothing that a finding may rest on.
+#: nothing that a finding may rest on. Who calls a function, and what a call runs, count among them.
 _EFFORT = 700
 #: No unfinished question was needed.
 _NOWHERE = 1_000_000
