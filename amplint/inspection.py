@@ -146,8 +146,14 @@ def _inspect(task: Task, *, deep: bool = False) -> FileResult:
     view = FileView(module, project)
     view.wants_edits = task.edits
     if task.plain and not _drives_amp(project, view.module):
-        return FileResult(source.filename, screened_out=True, lookups=project.lookups.answers)
+        return FileResult(source.filename, screened_out=True, lookups=_rested_on(view))
     return _judge(task, suppressions, view)
+
+
+def _rested_on(view: FileView) -> Mapping[Question, Answer]:
+    """What a result depends on besides the bytes of its file."""
+    answers = view.project.lookups.answers
+    return {key: said for key, said in answers.items() if key != ("content", view.module.path)}
 
 
 def _set_into(project: Project, task: Task, *, deep: bool) -> tuple[Project, Module]:
@@ -179,7 +185,7 @@ def _judge(task: Task, suppressions: Suppressions, view: FileView) -> FileResult
         source.filename,
         findings,
         tuple(errors),
-        lookups=view.project.lookups.answers,
+        lookups=_rested_on(view),
         unfinished=view.unfinished,
     )
 

@@ -1,4 +1,4 @@
-"""Calls that raise on a machine without CUDA, whatever the rest of a program does.
+"""What the machine decides: calls that raise on one without CUDA, and what torch says of one with it.
 
 Run with torch 2.13 on such a machine: `.cuda()` and `.to("cuda")` of a tensor and of a module with
 parameters, `torch.cuda.set_device` and its like, and process groups of NCCL raise.
@@ -7,6 +7,7 @@ parameters, `torch.cuda.set_device` and its like, and process groups of NCCL rai
 from __future__ import annotations
 
 import ast
+from types import MappingProxyType
 
 from amplint.code.arguments import bind, parameters
 from amplint.code.dataflow import constant_of, names_in, root_of
@@ -15,6 +16,9 @@ from amplint.code.layout import layout_of
 from amplint.code.module import Function, Module
 from amplint.code.tree import COMPREHENSIONS, TRIES
 
+#: What torch says on every GPU since 2.3, which brought `torch.amp.GradScaler`, too: bfloat16 is emulated
+#: where the hardware has none (torch/cuda/__init__.py, `is_bf16_supported(including_emulation=True)`).
+ON_A_GPU = MappingProxyType({"torch.cuda.is_available": True, "torch.cuda.is_bf16_supported": True})
 _CUDA_FUNCTIONS = frozenset(
     f"torch.cuda.{name}"
     for name in ("set_device", "synchronize", "current_device", "get_device_name")

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from amplint.amp.machine import ON_A_GPU
 from amplint.amp.roles import Role, ScalerConstruction
 from amplint.amp.scaling import constructor_argument
 from amplint.amp.view import AmpView
@@ -24,9 +25,6 @@ _ASSIGNMENTS = frozenset((ast.Assign, ast.AnnAssign, ast.NamedExpr))
 #: A part of what a function returns: an index, a key or a field; None for all of it.
 Key = int | str | None
 
-#: What torch says on every GPU since 2.3, which brought `torch.amp.GradScaler`, too: bfloat16 is emulated
-#: where the hardware has none (torch/cuda/__init__.py, `is_bf16_supported(including_emulation=True)`).
-_ON_A_GPU = {"torch.cuda.is_available": True, "torch.cuda.is_bf16_supported": True}
 _SCALES = re.compile(r"scaler|amp|mixed|precision", re.IGNORECASE)
 
 
@@ -78,12 +76,12 @@ def is_off(view: AmpView, constructor: ast.Call, function: Function) -> bool:
 def is_off_on_a_gpu(view: AmpView, constructor: ast.Call, function: Function) -> bool:
     """Whether every GPU has the scaler of a constructor call disabled, with torch 2.3 or newer."""
     enabled = constructor_argument(view, Origin(constructor, function), "enabled")
-    on_a_gpu = Assumptions(view.values, answers=_ON_A_GPU)
+    on_a_gpu = Assumptions(view.values, answers=ON_A_GPU)
     return enabled is not None and on_a_gpu.decides(*enabled) is False
 
 
 def _needs_a_gpu(view: AmpView, constructor: ast.Call, function: Function) -> bool:
-    """Whether a scaler of a torch of which `_ON_A_GPU` is so, 2.3 or newer, is off without a GPU."""
+    """Whether a scaler of a torch of which `ON_A_GPU` is so, 2.3 or newer, is off without a GPU."""
     dotted = function.module.resolve(callee_of(constructor)) or ""
     device = constructor_argument(view, Origin(constructor, function), "device")
     is_cuda = device is None or view.values.of(*device).always(lambda content: content == "cuda")

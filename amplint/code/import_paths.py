@@ -46,6 +46,12 @@ class ImportPaths:
         if folders:
             self._added[path] = folders
 
+    def adding(self, path: str, folders: list[str]) -> ImportPaths:
+        """The same paths where a file adds these folders to `sys.path`, whatever it does on disk."""
+        other = ImportPaths(self._lookups, self._root, self._src, self._checked)
+        other._added = {**self._added, path: folders}
+        return other
+
     def adds(self, path: str) -> list[str]:
         """The folders that a file is known to add to `sys.path`."""
         return self._added.get(path, [])

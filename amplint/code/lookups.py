@@ -164,17 +164,23 @@ class Lookups:
     def read(self, path: str, limit: int = MAX_FILE_SIZE) -> bytes:
         """The bytes of a file; read once for one checked file.
 
+        Of a file that is edited meanwhile the first content counts: no result that rests on it holds
+        in the next run.
+
         Raises:
             UnreadableFile: it cannot be read.
         """
         question = ("content", path)
-        if path in self._bytes:
-            self._remember(question, self._known[question])
-            return self._bytes[path]
-        self._remember(question, UNREADABLE)
-        data = self._bytes[path] = files.read(path, limit)
-        self._remember(question, _digest(data))
-        return data
+        if path not in self._bytes:
+            try:
+                self._bytes[path] = files.read(path, limit)
+            except UnreadableFile:
+                self._remember(question, UNREADABLE)
+                raise
+        if question not in self._known:
+            self._known[question] = _digest(self._bytes[path])
+        self._remember(question, self._known[question])
+        return self._bytes[path]
 
     def _search(self, kind: str, root: str, *words: str) -> list[str]:
         self._ask(FILES, root)

@@ -114,10 +114,10 @@ class Project:
             source.filename, source.text, tree, name=name, package=package, path=path
         )
         added = added_folders(found, path)
-        if added != self._folders.adds(path):
-            if self._around is not self:  # the file on disk adds others
-                self._folders = ImportPaths(self.lookups, *self._settings)
+        if self._around is self:
             self._folders.note_added(path, added)
+        elif added != self._folders.adds(path):
+            self._folders = self._folders.adding(path, added)
         found.beyond = self._follow
         found.note_renamed(lambda dotted: self._module_behind(dotted, found) is None)
         return found

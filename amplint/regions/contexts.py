@@ -7,13 +7,14 @@ The answer is every alternative that definitions show.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 from amplint.amp import names
 from amplint.amp.dtypes import DType
 from amplint.amp.libraries import class_row
+from amplint.amp.machine import ON_A_GPU
 from amplint.code.arguments import Kind, Passed, fill, optional, parameters, passed
 from amplint.code.dataflow import Binding, bindings_of, scopes
 from amplint.code.definitions import returned
@@ -21,7 +22,7 @@ from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function
 from amplint.findings import Standing
-from amplint.values.assumptions import Assumptions, name_of, possible_at
+from amplint.values.assumptions import NO_ANSWERS, Assumptions, name_of, possible_at
 from amplint.values.conditions import conditions_at
 from amplint.values.objects import Objects
 from amplint.values.provenance import Activation, Condition
@@ -384,12 +385,11 @@ class Contexts:
         dtypes = usual = None
         if "dtype" not in bound.unknown:
             on = () if switch is None else (Condition(switch[0], True, switch[1]),)
-            dtypes = self._dtypes(dtype, devices, partial(self._values, given=on))
-            usual = self._dtypes(
-                dtype,
-                self._usual_devices(device, devices, switch),
-                partial(self._usual_values, given=on),
-            )
+            possible = partial(self._values, given=on, answers=machine_of(devices))
+            dtypes = self._dtypes(dtype, devices, possible)
+            usually = self._usual_devices(device, devices, switch)
+            by_default = partial(self._usual_values, given=on, answers=machine_of(usually))
+            usual = self._dtypes(dtype, usually, by_default)
         if dtypes is not None and len(dtypes) == 1:
             usual = dtypes
         chosen_by = ast.unparse(dtype[0]) if dtype is not None and usual != dtypes else ""
@@ -465,7 +465,11 @@ class Contexts:
         return frozenset(map(str, values))
 
     def _values(
-        self, expression: ast.expr, function: Function, given: tuple[Condition, ...] = ()
+        self,
+        expression: ast.expr,
+        function: Function,
+        given: tuple[Condition, ...] = (),
+        answers: Mapping[str, bool] = NO_ANSWERS,
     ) -> Constants:
         """Every constant that an expression may be; None if one of them is not known.
 
@@ -473,15 +477,27 @@ class Contexts:
 
         Args:
             given: what else holds where it counts.
+            answers: what the machine says there.
         """
-        possible = possible_at(self.values, _without_type(expression), function, given=given)
+        place = _without_type(expression), function
+        possible = possible_at(self.values, *place, given=given, answers=answers)
         return _contents(possible.values) if possible.complete else None
 
     def _usual_values(
-        self, expression: ast.expr, function: Function, given: tuple[Condition, ...] = ()
+        self,
+        expression: ast.expr,
+        function: Function,
+        given: tuple[Condition, ...] = (),
+        answers: Mapping[str, bool] = NO_ANSWERS,
     ) -> Constants:
         """The constants that an expression is unless somebody chooses otherwise."""
-        return _contents(possible_at(self.values, expression, function, given=given).by_default())
+        possible = possible_at(self.values, expression, function, given=given, answers=answers)
+        return _contents(possible.by_default())
+
+
+def machine_of(devices: Constants) -> Mapping[str, bool]:
+    """What torch says of the machine where an autocast for these devices computes at all."""
+    return ON_A_GPU if devices == _GPU else NO_ANSWERS
 
 
 def _without_type(expression: ast.expr) -> ast.expr:

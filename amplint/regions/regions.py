@@ -22,8 +22,8 @@ from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Class, Function, Module
 from amplint.code.unbound import is_cut_off
 from amplint.findings import Link
-from amplint.regions.contexts import Alternatives, Cast, Contexts
-from amplint.values.assumptions import Assumptions, may_run
+from amplint.regions.contexts import Alternatives, Cast, Contexts, machine_of
+from amplint.values.assumptions import Assumptions, may_run, possible_at
 from amplint.values.conditions import conditions_at
 from amplint.values.objects import Objects
 from amplint.values.provenance import Activation, Condition
@@ -75,7 +75,8 @@ class Region:
         """The values of the dtype that it is given which are float16, the firmest first."""
         if self.cast.dtype is None:
             return []
-        halves = values.of(*self.cast.dtype).with_dtype("float16")
+        possible = possible_at(values, *self.cast.dtype, answers=machine_of(self.cast.devices))
+        halves = possible.with_dtype("float16")
         return sorted(
             (value for value in halves if isinstance(value.content, DType)),
             key=lambda value: -value.firmness,

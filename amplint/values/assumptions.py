@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from amplint.amp.dtypes import DType, dtype_meant
 from amplint.code.arguments import receiver_of
@@ -31,6 +32,8 @@ _DEPTH = 4
 Here = tuple[Function, Activation | None]
 #: What an entry of a data file can be that holds no other entries.
 SCALARS = (bool, int, float, str, type(None))
+#: Nothing is known of what calls say.
+NO_ANSWERS: Mapping[str, bool] = MappingProxyType({})
 #: Methods of texts that give the same answer for the same text.
 _SAME_TEXT = frozenset(("casefold", "lower", "strip", "upper"))
 
@@ -50,7 +53,7 @@ class Assumptions:
     known: dict[str, object] = field(default_factory=dict)
     excluded: dict[str, list[object]] = field(default_factory=dict)
     exact: bool = False
-    answers: Mapping[str, bool] = field(default_factory=dict)
+    answers: Mapping[str, bool] = field(default_factory=lambda: NO_ANSWERS)
     _places: dict[str, _Place] = field(default_factory=dict)
 
     @classmethod
@@ -364,6 +367,7 @@ def possible_at(
     depth: int = _DEPTH,
     *,
     given: Iterable[Condition] = (),
+    answers: Mapping[str, bool] = NO_ANSWERS,
 ) -> Possible:
     """The constants that an expression may be where it stands: those that the tests there allow.
 
@@ -372,6 +376,7 @@ def possible_at(
 
     Args:
         given: what else holds where the expression counts: the switch of an autocast.
+        answers: what calls without arguments say there, by the dotted names of their functions.
     """
     possible = values.of(expression, function)
     if len(possible.values) < 2:
@@ -380,11 +385,14 @@ def possible_at(
     passed = _passed(values, expression, function) if depth else None
     allowed = None
     if passed is not None:
-        around = [possible_at(values, *item, depth - 1) for item in passed]
+        around = [possible_at(values, *item, depth - 1, answers=answers) for item in passed]
         if all(item.values for item in around):
             allowed = {repr(value.content) for item in around for value in item.values}
     kept: list[Value] = []
+    machine = Assumptions(values, answers=answers)
     for value in possible.values:
+        if answers and machine.holds(value.origin.conditions) is False:
+            continue
         facts = Assumptions.of(values, value.origin.conditions, exact=True)
         alone = Assumptions(values, exact=True)  # `kind` of `args.kind` has the same name
         for known in (facts, alone):

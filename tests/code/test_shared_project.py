@@ -10,7 +10,7 @@ import pytest
 from amplint.rules import known
 
 from amplint.code.index import forget
-from amplint.code.lookups import FILES
+from amplint.code.lookups import FILES, answer
 from amplint.code.project import Project
 from amplint.findings import Finding, Severity
 from amplint.inspection import FileResult, Task, inspect
@@ -162,3 +162,30 @@ def test_stars_of_modules_that_are_not_there_are_not_combined(
     result = checked(tmp_path, "one.py")
     assert told(result)
     assert len(result.lookups) < 500
+
+
+def test_a_file_that_is_edited_in_a_run_is_checked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was found out before the edit holds for the run, and no result rests on the edit."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, PROJECTS["imports"])
+    limits = tmp_path / "limits.py"
+    first = checked(tmp_path, "one.py").lookups
+    limits.write_text("def limit(*_): pass\n", encoding="utf-8")
+    second = checked(tmp_path, "two.py").lookups
+    question = ("content", str(limits.resolve()))
+    assert first[question] == second[question] != answer(question)
+
+
+def test_folders_that_only_the_edited_text_adds_are_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    texts = PROJECTS["folders on the path"]
+    write(tmp_path, texts)
+    lost = texts["one.py"].replace("'lib'", "'elsewhere'")
+    source = SourceFile("one.py", lost)
+    edited = inspect(Task(source, frozenset(known()), path=str(tmp_path / "one.py")))
+    assert not told(edited)
+    assert told(checked(tmp_path, "one.py"))
