@@ -129,12 +129,13 @@ def unreadable(filename: str, error: UnreadableFile) -> FileError:
 
 
 def _inspect(task: Task, *, deep: bool = False) -> FileResult:
+    from amplint.amp.libraries import SOURCES
     from amplint.code.project import Project, around
     from amplint.source.suppressions import collect
     from amplint.view import FileView
 
     source = task.source
-    place = (task.root, task.src, task.target_torch, task.index, task.checked)
+    place = (task.root, task.src, task.target_torch, task.index, task.checked, SOURCES)
     # Who needs more room might find more of the files around it than others do.
     project = Project(*place) if deep else around(*place)
     module = None if deep else project.at(task.path, source)

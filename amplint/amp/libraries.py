@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 
 class Effect(enum.Enum):
@@ -122,6 +123,18 @@ CLASSES = (
         _named(r"trainer$"),
         inherited=True,
     ),
+)
+
+#: Package -> a file in it, for libraries whose rows say all that counts of them. Where such a library is
+#: the project itself, or lies in it, its examples and tests are judged by the rows like anybody's code.
+SOURCES: Mapping[str, str] = MappingProxyType(
+    {
+        "accelerate": "accelerate/accelerator.py",
+        "lightning": "lightning/fabric/fabric.py",
+        "lightning_fabric": "lightning_fabric/fabric.py",
+        "pytorch_lightning": "pytorch_lightning/core/module.py",
+        "mmengine": "mmengine/optim/optimizer/amp_optimizer_wrapper.py",
+    }
 )
 
 _ACCELERATOR = "accelerate.Accelerator"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from amplint.code.lookups import Kept, Lookups
 from amplint.code.module import Module
@@ -26,15 +26,22 @@ class ImportPaths:
         src: folders that hold top-level packages, besides `src`, relative to the root.
         checked: the folder that is checked, "" for none: it is the project of the files in it
             that no project file stands above.
+        libraries: packages that only their own files find here, each with a file in it.
     """
 
     def __init__(
-        self, lookups: Lookups, root: str | None, src: tuple[str, ...], checked: str
+        self,
+        lookups: Lookups,
+        root: str | None,
+        src: tuple[str, ...],
+        checked: str,
+        libraries: Mapping[str, str],
     ) -> None:
         self._lookups = lookups
         self._root = os.path.realpath(root) if root else None
         self._checked = os.path.realpath(checked) if checked else ""
         self._src = src
+        self._libraries = libraries
         self._added: dict[str, list[str]] = {}
         self._own: dict[tuple[str, str], Kept[bool]] = {}
         self._found: dict[tuple[str, str], Kept[str | None]] = {}
@@ -48,7 +55,7 @@ class ImportPaths:
 
     def adding(self, path: str, folders: list[str]) -> ImportPaths:
         """The same paths where a file adds these folders to `sys.path`, whatever it does on disk."""
-        other = ImportPaths(self._lookups, self._root, self._src, self._checked)
+        other = ImportPaths(self._lookups, self._root, self._src, self._checked, self._libraries)
         other._added = {**self._added, path: folders}
         return other
 
@@ -70,6 +77,8 @@ class ImportPaths:
         if not relative.strip(os.sep):
             return None
         first, _, below = relative.partition(os.sep)
+        if self._is_of_library(first, importer):
+            return None
         for folder in self._folders_with(first, importer):
             # One question for all modules of a package that is not there.
             if below and not self._lookups.exists(os.path.join(folder, first)):
@@ -91,10 +100,23 @@ class ImportPaths:
         return self._lookups.once(self._own, key, lambda: self._is_own(name, importer))
 
     def _is_own(self, name: str, importer: Module) -> bool:
+        if self._is_of_library(name, importer):
+            return False
         if self.find(name, importer) is not None:
             return True
         folders = self._folders_with(name, importer)
         return any(self._lookups.exists(os.path.join(folder, name)) for folder in folders)
+
+    def _is_of_library(self, name: str, importer: Module) -> bool:
+        """Whether a top-level name is a library's that lies in the project, for a file outside of it."""
+        if name not in self._libraries:
+            return False
+        source = self._libraries[name].replace("/", os.sep)
+        for folder in self._folders_with(name, importer):
+            if self._lookups.file(os.path.join(folder, source)):
+                inside = os.path.join(folder, name)
+                return importer.folder != inside and not importer.folder.startswith(inside + os.sep)
+        return False
 
     def _folders_with(self, name: str, importer: Module) -> Iterator[str]:
         """Folders that may hold a top-level module, in the order in which they are asked.

@@ -10,7 +10,8 @@ import ast
 import os
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from amplint.code.filepaths import added_folders
 from amplint.code.import_paths import ImportPaths
@@ -32,6 +33,7 @@ _MOST = 1_500
 _IMPORT_STATEMENT = re.compile(
     rb"^[ \t]*(?:from|import)\b(?:[^(\n\\]|\\\r?\n)*(?:\([^)]{0,9999}\))?", re.MULTILINE
 )
+NO_LIBRARIES: Mapping[str, str] = MappingProxyType({})
 _WORD = re.compile(r"\w+|\*")
 
 
@@ -45,6 +47,7 @@ class Project:
         index: the folder with indexes of projects, "" for none.
         checked: the folder that is checked, "" for none: it is the project of the files in it
             that no project file stands above.
+        libraries: packages that only their own files find in the project, each with a file in it.
 
     Attributes:
         lookups: everything that was asked of the file system.
@@ -57,10 +60,11 @@ class Project:
         target_torch: str | None = None,
         index: str = "",
         checked: str = "",
+        libraries: Mapping[str, str] = NO_LIBRARIES,
     ) -> None:
         self.target_torch = target_torch
         self.lookups = Lookups(index)
-        self._settings = (root, src, checked)
+        self._settings = (root, src, checked, libraries)
         self._folders = ImportPaths(self.lookups, *self._settings)
         self._around = self
         self._own: dict[str, Module] = {}
@@ -72,7 +76,8 @@ class Project:
 
     def another(self) -> Project:
         """The project with a file of its own in place of one; all others are those of this one."""
-        other = Project(*self._settings[:2], self.target_torch, checked=self._settings[2])
+        root, src, checked, libraries = self._settings
+        other = Project(root, src, self.target_torch, "", checked, libraries)
         other.lookups = self.lookups
         other._around = self._around
         other._folders = self._folders
@@ -443,6 +448,7 @@ def around(
     target_torch: str | None,
     index: str,
     checked: str,
+    libraries: Mapping[str, str] = NO_LIBRARIES,
 ) -> Project:
     """The project of `Project`'s arguments as the files of this run know it, ready for the next one."""
     kept = kept_in_this_run()
@@ -450,7 +456,7 @@ def around(
     found = kept.get(key)
     if not isinstance(found, Project) or found.is_full:
         thaw()
-        found = kept[key] = Project(*key)
+        found = kept[key] = Project(*key, libraries)
     found.lookups.start()
     return found
 
