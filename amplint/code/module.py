@@ -9,6 +9,7 @@ import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
+from weakref import WeakMethod
 
 from amplint.code.exits import write_exits_as_raises
 from amplint.code.expressions import callee_of, last_name
@@ -120,7 +121,8 @@ class Module:
         path: where it lies on disk, without links; "" if nowhere.
         folder: the one that holds it; "" if it lies nowhere.
         definitions: its functions and classes by their statements.
-        beyond: follows a dotted name through modules of the project that only hand it on.
+        beyond: follows a dotted name through modules of the project that only hand it on; as long as
+            there is the project, which a module does not keep.
     """
 
     filename: str
@@ -134,7 +136,7 @@ class Module:
     definitions: dict[ast.AST, Function | Class] = field(default_factory=dict, repr=False)
     classes: dict[str, Class] = field(default_factory=dict)
     calls: list[CallSite] = field(default_factory=list)
-    beyond: Beyond | None = field(default=None, repr=False)
+    beyond: WeakMethod[Beyond] | None = field(default=None, repr=False)
     _followed: dict[str, str] = field(default_factory=dict, repr=False)
     _resolved: dict[ast.expr, str | None] = field(default_factory=dict, repr=False)
     _answers: dict[Callable[..., object], Any] = field(default_factory=dict, repr=False)
@@ -212,8 +214,8 @@ class Module:
 
     def _follow(self, dotted: str) -> str:
         if dotted not in self._followed:
-            assert self.beyond is not None
-            self._followed[dotted] = self.beyond(dotted, self)
+            beyond = self.beyond() if self.beyond is not None else None
+            self._followed[dotted] = beyond(dotted, self) if beyond is not None else dotted
         return self._followed[dotted]
 
 

@@ -12,6 +12,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
+from weakref import WeakMethod
 
 from amplint.code.filepaths import added_folders
 from amplint.code.import_paths import ImportPaths
@@ -123,7 +124,7 @@ class Project:
             self._folders.note_added(path, added)
         elif added != self._folders.adds(path):
             self._folders = self._folders.adding(path, added)
-        found.beyond = self._follow
+        found.beyond = WeakMethod(self._follow)
         found.note_renamed(lambda dotted: self._module_behind(dotted, found) is None)
         return found
 
