@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from types import MappingProxyType
 
 
 class Effect(enum.Enum):
@@ -125,16 +124,14 @@ CLASSES = (
     ),
 )
 
-#: Package -> a file in it, for libraries whose rows say all that counts of them. Where such a library is
-#: the project itself, or lies in it, its examples and tests are judged by the rows like anybody's code.
-SOURCES: Mapping[str, str] = MappingProxyType(
-    {
-        "accelerate": "accelerate/accelerator.py",
-        "lightning": "lightning/fabric/fabric.py",
-        "lightning_fabric": "lightning_fabric/fabric.py",
-        "pytorch_lightning": "pytorch_lightning/core/module.py",
-        "mmengine": "mmengine/optim/optimizer/amp_optimizer_wrapper.py",
-    }
+#: A file of each library whose rows say all that counts of it. Where such a library is the project
+#: itself, or lies in it, its examples and tests are judged by the rows like anybody's code.
+SOURCES = (
+    "accelerate/accelerator.py",
+    "lightning/fabric/fabric.py",
+    "lightning_fabric/fabric.py",
+    "pytorch_lightning/core/module.py",
+    "mmengine/optim/optimizer/amp_optimizer_wrapper.py",
 )
 
 _ACCELERATOR = "accelerate.Accelerator"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from amplint.code.lookups import Kept, Lookups
 from amplint.code.module import Module
@@ -26,7 +26,7 @@ class ImportPaths:
         src: folders that hold top-level packages, besides `src`, relative to the root.
         checked: the folder that is checked, "" for none: it is the project of the files in it
             that no project file stands above.
-        libraries: packages that only their own files find here, each with a file in it.
+        libraries: a file of each package that only its own files find here: "pack/module.py".
     """
 
     def __init__(
@@ -35,13 +35,13 @@ class ImportPaths:
         root: str | None,
         src: tuple[str, ...],
         checked: str,
-        libraries: Mapping[str, str],
+        libraries: tuple[str, ...],
     ) -> None:
         self._lookups = lookups
         self._root = os.path.realpath(root) if root else None
         self._checked = os.path.realpath(checked) if checked else ""
         self._src = src
-        self._libraries = libraries
+        self._sources = {source.partition("/")[0]: source for source in libraries}
         self._added: dict[str, list[str]] = {}
         self._own: dict[tuple[str, str], Kept[bool]] = {}
         self._found: dict[tuple[str, str], Kept[str | None]] = {}
@@ -55,7 +55,9 @@ class ImportPaths:
 
     def adding(self, path: str, folders: list[str]) -> ImportPaths:
         """The same paths where a file adds these folders to `sys.path`, whatever it does on disk."""
-        other = ImportPaths(self._lookups, self._root, self._src, self._checked, self._libraries)
+        other = ImportPaths(
+            self._lookups, self._root, self._src, self._checked, tuple(self._sources.values())
+        )
         other._added = {**self._added, path: folders}
         return other
 
@@ -109,9 +111,9 @@ class ImportPaths:
 
     def _is_of_library(self, name: str, importer: Module) -> bool:
         """Whether a top-level name is a library's that lies in the project, for a file outside of it."""
-        if name not in self._libraries:
+        if name not in self._sources:
             return False
-        source = self._libraries[name].replace("/", os.sep)
+        source = self._sources[name].replace("/", os.sep)
         for folder in self._folders_with(name, importer):
             if self._lookups.file(os.path.join(folder, source)):
                 inside = os.path.join(folder, name)

@@ -10,8 +10,7 @@ import ast
 import os
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
 from weakref import WeakMethod
 
 from amplint.code.filepaths import added_folders
@@ -34,7 +33,6 @@ _MOST = 1_500
 _IMPORT_STATEMENT = re.compile(
     rb"^[ \t]*(?:from|import)\b(?:[^(\n\\]|\\\r?\n)*(?:\([^)]{0,9999}\))?", re.MULTILINE
 )
-NO_LIBRARIES: Mapping[str, str] = MappingProxyType({})
 _WORD = re.compile(r"\w+|\*")
 
 
@@ -48,7 +46,7 @@ class Project:
         index: the folder with indexes of projects, "" for none.
         checked: the folder that is checked, "" for none: it is the project of the files in it
             that no project file stands above.
-        libraries: packages that only their own files find in the project, each with a file in it.
+        libraries: a file of each package that only its own files find in the project.
 
     Attributes:
         lookups: everything that was asked of the file system.
@@ -61,7 +59,7 @@ class Project:
         target_torch: str | None = None,
         index: str = "",
         checked: str = "",
-        libraries: Mapping[str, str] = NO_LIBRARIES,
+        libraries: tuple[str, ...] = (),
     ) -> None:
         self.target_torch = target_torch
         self.lookups = Lookups(index)
@@ -92,11 +90,9 @@ class Project:
     def at(self, path: str, source: SourceFile) -> Module | None:
         """The checked file as it lies on disk, where it has this text and name and can be read."""
         found = self._module_at(os.path.realpath(path)) if path else None
-        is_it = found is not None and (found.filename, found.source) == (
-            source.filename,
-            source.text,
-        )
-        return found if is_it else None
+        if found is None or found.filename != source.filename or found.source != source.text:
+            return None
+        return found
 
     def add(self, filename: str, source: str, tree: ast.Module, path: str) -> Module:
         """Index the checked file itself, which stands for what lies on disk at its place.
@@ -114,6 +110,7 @@ class Project:
         return found
 
     def _build(self, source: SourceFile, tree: ast.Module, path: str) -> Module:
+        """A parsed file as a module whose names lead through this project."""
         package = self._folders.package_of(path) if path else ""
         name = _dotted_below(path, self._folders.root_of(os.path.dirname(path))) if path else ""
         found = build_module(
@@ -425,6 +422,7 @@ class Project:
         return list(dict.fromkeys((self._folders.root_of(module.folder), module.folder)))
 
     def _module_at(self, path: str) -> Module | None:
+        """The module of a file, read and indexed once; None if it cannot be."""
         if path in self._own:
             return self._own[path]
         if self._around is not self:
@@ -449,15 +447,15 @@ def around(
     target_torch: str | None,
     index: str,
     checked: str,
-    libraries: Mapping[str, str] = NO_LIBRARIES,
+    libraries: tuple[str, ...] = (),
 ) -> Project:
     """The project of `Project`'s arguments as the files of this run know it, ready for the next one."""
     kept = kept_in_this_run()
-    key = (root, src, target_torch, index, checked)
+    key = (root, src, target_torch, index, checked, libraries)
     found = kept.get(key)
     if not isinstance(found, Project) or found.is_full:
         thaw()
-        found = kept[key] = Project(*key, libraries)
+        found = kept[key] = Project(*key)
     found.lookups.start()
     return found
 

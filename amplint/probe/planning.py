@@ -26,9 +26,10 @@ from amplint.findings import Finding
 from amplint.flow.program import Program
 from amplint.probe.byhand import first_touch, is_by_hand, may_be_fused, touch_in_step
 from amplint.probe.callers import Callers
+from amplint.probe.carried import Carried
 from amplint.probe.counters import tests_of_counters
 from amplint.probe.domains import Option, domains_of, domains_of_options, options_of
-from amplint.probe.messages import Domain, Event, Note, Plan, Raised, Role, Source
+from amplint.probe.messages import Domain, Event, Note, Plan, Raised, Role
 from amplint.probe.predictions import (
     expectations,
     is_about_calls,
@@ -47,8 +48,6 @@ from amplint.probe.straight import is_straight
 from amplint.source.positions import split_lines
 from amplint.view import FileView
 
-#: Files that definitions may be taken from, the checked one included.
-SOURCE_LIMIT = 60
 #: How often a function without a loop is called.
 CALLS = 3
 #: Callers are climbed through this many calls.
@@ -88,12 +87,12 @@ class PlanBuilder:
     def __init__(self, view: FileView, path: str) -> None:
         self.view = view
         self.path = path
-        self._project = view.objects.project
+        self._carried = Carried(view, path)
 
     @cached_property
     def calls(self) -> Callers:
         """What the calls of the project's functions pass."""
-        folders = self._project.folders_of(self.view.module)
+        folders = self.view.project.folders_of(self.view.module)
         return Callers(self.view.objects, self.view.values, CLIMB, folders[0] if folders else "")
 
     def entries(self, finding: Finding) -> list[Function]:
@@ -160,7 +159,7 @@ class PlanBuilder:
     @cached_property
     def touched_gradients(self) -> int:
         """The first row, in any file around, on which gradients may be changed; 0 for none."""
-        rows = (first_touch(module.tree) for module, _ in self._imported(self.view.module))
+        rows = (first_touch(module.tree) for module, _ in self._carried.imported(self.view.module))
         return next(filter(None, (first_touch(self.view.module.tree), *rows)), 0)
 
     def touched_in_step(self, optimizer: str, plan: Plan) -> int:
@@ -168,7 +167,7 @@ class PlanBuilder:
         gradients before they are applied; 0 for none."""
         entry = self._entries.get((plan.sources[plan.entry_source].filename, plan.entry))
         module = entry.module if entry is not None else self.view.module
-        around = (module for module, _ in self._imported(module))
+        around = (module for module, _ in self._carried.imported(module))
         return next(filter(None, (touch_in_step(each.tree, optimizer) for each in around)), 0)
 
     @cached_property
@@ -213,7 +212,9 @@ class PlanBuilder:
     @cached_property
     def may_scale_itself(self) -> bool:
         """Whether an optimizer may take the scale and divide by it: fused, or by declaration."""
-        return any(may_be_fused(module.tree) for module, _ in self._imported(self.view.module))
+        return any(
+            may_be_fused(module.tree) for module, _ in self._carried.imported(self.view.module)
+        )
 
     @property
     def is_sparse(self) -> bool:
@@ -247,8 +248,8 @@ class PlanBuilder:
         """Inputs that a program may accept, which has refused others in a line."""
         entry = self._entries.get((plan.sources[plan.entry_source].filename, plan.entry))
         module = entry.module if entry is not None else self.view.module
-        for other, _ in self._imported(module):
-            if self._path_of(other) == raised.filename:
+        for other, _ in self._carried.imported(module):
+            if self._carried.path_of(other) == raised.filename:
                 return ways_around(other, raised.row, self.view.values.origins)
         return []
 
@@ -297,7 +298,7 @@ class PlanBuilder:
 
     def plan(self, finding: Finding, entry: Function) -> Planned:
         """The plan of running one entry for one finding."""
-        sources = self._sources(entry.module)
+        sources = self._carried.sources(entry.module)
         concerned = self._concerned(entry)
         roles = tuple(self._roles(concerned))
         things = {role.path for role in roles if role.kind in OBJECTS}
@@ -309,7 +310,7 @@ class PlanBuilder:
         if any(_FINITE.search(step.subject) for step in finding.path):
             domains = (*domains, Domain(NAN, (False, True), "guard"))
         names = [source.filename for source in sources]
-        self._entries[self._path_of(entry.module), entry.qualname] = entry
+        self._entries[self._carried.path_of(entry.module), entry.qualname] = entry
         plan = Plan(
             sources=sources,
             entry=entry.qualname,
@@ -320,7 +321,7 @@ class PlanBuilder:
             slice_rows=self.slice_rows,
             call_rows=self.call_rows,
             prefer=self._preferences(finding, domains),
-            entry_source=names.index(self._path_of(entry.module)),
+            entry_source=names.index(self._carried.path_of(entry.module)),
             calls=self._calls_of(entry, finding),
             real_data=needs_data(finding.code),
             parameters=self._parameters_of(entry),
@@ -404,15 +405,7 @@ class PlanBuilder:
                 found += [f for f in self._reached(constructor) if f not in found]
         return found
 
-    # -- sources -----------------------------------------------------------------------------
-
-    def _sources(self, entry_module: Module) -> tuple[Source, ...]:
-        """The checked file first, then everything that it or the entry's file may import."""
-        found = {(self.path, ""): Source(self.path, "", self._package_of(self.view.module))}
-        for module, name in self._imported(entry_module):
-            path = self._path_of(module)
-            found.setdefault((path, name), Source(path, name, self._package_of(module)))
-        return tuple(found.values())
+    # -- modules ------------------------------------------------------------------------------
 
     def _modules_around(self, entry: Function, concerned: list[Function]) -> list[Module]:
         """Modules in which the inputs of an entry may be declared, its callers' included."""
@@ -421,38 +414,12 @@ class PlanBuilder:
         for _ in range(CLIMB):
             level = [caller for function in level for caller in self.callers(function)]
             for caller in level:
-                found += [caller.module, *(module for module, _ in self._imports_of(caller.module))]
-        found += [module for module, _ in self._imported(entry.module)]
+                found += [
+                    caller.module,
+                    *(module for module, _ in self._carried.imports_of(caller.module)),
+                ]
+        found += [module for module, _ in self._carried.imported(entry.module)]
         return list(dict.fromkeys(found))
-
-    def _imported(self, entry_module: Module) -> list[tuple[Module, str]]:
-        """(module, name it is imported by), breadth first; the entry's own module has ""."""
-        known = self._imports.get(entry_module)
-        if known is None:
-            start = [(self.view.module, "")]
-            if entry_module is not self.view.module:
-                start.append((entry_module, ""))
-            known = self._imports[entry_module] = _closure(start, self._imports_of)
-        return known
-
-    @cached_property
-    def _imports(self) -> dict[Module, list[tuple[Module, str]]]:
-        return {}
-
-    def _imports_of(self, module: Module) -> Iterator[tuple[Module, str]]:
-        for dotted in sorted({*module.scopes.aliases.values(), *module.scopes.stars}):
-            name = dotted
-            while name:
-                found = self._project.module_named(name, module)
-                if found is not None:
-                    yield found, name
-                name = name.rpartition(".")[0]
-
-    def _path_of(self, module: Module) -> str:
-        return self.path if module is self.view.module else module.path
-
-    def _package_of(self, module: Module) -> str:
-        return self._project.package_of(module)
 
     # -- roles -------------------------------------------------------------------------------
 
@@ -559,17 +526,6 @@ class PlanBuilder:
                     yield node.test, True
                 elif _covers(node.orelse, row):
                     yield node.test, False
-
-
-def _closure(start: list[tuple[Module, str]], following: Any) -> list[tuple[Module, str]]:
-    found = list(start)
-    expanded: set[Module] = set()
-    for module, _ in found:  # grows while it is walked
-        if module in expanded or len(found) >= SOURCE_LIMIT:
-            continue
-        expanded.add(module)
-        found += [item for item in dict.fromkeys(following(module)) if item not in found]
-    return found[:SOURCE_LIMIT]
 
 
 def _outermost(function: Function) -> Function:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from amplint.amp import names
@@ -26,7 +26,7 @@ from amplint.values.assumptions import NO_ANSWERS, Assumptions, name_of, possibl
 from amplint.values.conditions import conditions_at
 from amplint.values.objects import Objects
 from amplint.values.provenance import Activation, Condition
-from amplint.values.values import Value, Values
+from amplint.values.values import Possible, Value, Values
 
 #: Definitions are followed through this many names, calls and parameters.
 DEPTH = 8
@@ -95,6 +95,26 @@ class _Given:
     def before(self, later: _Given) -> _Given:
         """These arguments, then later ones that win."""
         return _Given(self.passed.then(later.passed), self.places | later.places)
+
+
+@dataclass(frozen=True, slots=True)
+class _There:
+    """Where a constant counts.
+
+    Args:
+        given: tests that hold there.
+        answers: what the machine says there.
+    """
+
+    given: tuple[Condition, ...] = ()
+    answers: Mapping[str, bool] = field(default_factory=dict)
+
+    def possible(self, values: Values, expression: ast.expr, function: Function) -> Possible:
+        """The constants that an expression may be there."""
+        return possible_at(values, expression, function, given=self.given, answers=self.answers)
+
+
+_ANYWHERE = _There()
 
 
 class Contexts:
@@ -385,11 +405,11 @@ class Contexts:
         dtypes = usual = None
         if "dtype" not in bound.unknown:
             on = () if switch is None else (Condition(switch[0], True, switch[1]),)
-            possible = partial(self._values, given=on, answers=machine_of(devices))
-            dtypes = self._dtypes(dtype, devices, possible)
+            there = _There(on, machine_of(devices))
+            dtypes = self._dtypes(dtype, devices, partial(self._values, there=there))
             usually = self._usual_devices(device, devices, switch)
-            by_default = partial(self._usual_values, given=on, answers=machine_of(usually))
-            usual = self._dtypes(dtype, usually, by_default)
+            there = _There(on, machine_of(usually))
+            usual = self._dtypes(dtype, usually, partial(self._usual_values, there=there))
         if dtypes is not None and len(dtypes) == 1:
             usual = dtypes
         chosen_by = ast.unparse(dtype[0]) if dtype is not None and usual != dtypes else ""
@@ -465,34 +485,20 @@ class Contexts:
         return frozenset(map(str, values))
 
     def _values(
-        self,
-        expression: ast.expr,
-        function: Function,
-        given: tuple[Condition, ...] = (),
-        answers: Mapping[str, bool] = NO_ANSWERS,
+        self, expression: ast.expr, function: Function, there: _There = _ANYWHERE
     ) -> Constants:
         """Every constant that an expression may be; None if one of them is not known.
 
         A dtype is its name; `device.type` is what `torch.device` was given.
-
-        Args:
-            given: what else holds where it counts.
-            answers: what the machine says there.
         """
-        place = _without_type(expression), function
-        possible = possible_at(self.values, *place, given=given, answers=answers)
+        possible = there.possible(self.values, _without_type(expression), function)
         return _contents(possible.values) if possible.complete else None
 
     def _usual_values(
-        self,
-        expression: ast.expr,
-        function: Function,
-        given: tuple[Condition, ...] = (),
-        answers: Mapping[str, bool] = NO_ANSWERS,
+        self, expression: ast.expr, function: Function, there: _There = _ANYWHERE
     ) -> Constants:
         """The constants that an expression is unless somebody chooses otherwise."""
-        possible = possible_at(self.values, expression, function, given=given, answers=answers)
-        return _contents(possible.by_default())
+        return _contents(there.possible(self.values, expression, function).by_default())
 
 
 def machine_of(devices: Constants) -> Mapping[str, bool]:

@@ -53,7 +53,7 @@ class Assumptions:
     known: dict[str, object] = field(default_factory=dict)
     excluded: dict[str, list[object]] = field(default_factory=dict)
     exact: bool = False
-    answers: Mapping[str, bool] = field(default_factory=lambda: NO_ANSWERS)
+    answers: Mapping[str, bool] = field(default_factory=dict)
     _places: dict[str, _Place] = field(default_factory=dict)
 
     @classmethod

@@ -77,9 +77,6 @@ class Objects:
         self._made: dict[Class, bool] = {}
         self._subclasses: dict[Class, tuple[Class, ...]] = {}
         self._stores: dict[Class, dict[str, list[tuple[Function, list[Binding]]]]] = {}
-        self._targets: dict[ast.Call, Targets] = {}
-        self._calls: dict[Function, list[CallSite]] = {}
-        self._is_open: dict[Function, bool] = {}
         self._symbols: dict[tuple[ast.expr, Function], Function | Class | None] = {}
         self._bound: dict[tuple[ast.Call, Function], Bound] = {}
 

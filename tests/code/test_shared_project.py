@@ -76,8 +76,9 @@ def write(folder: Path, texts: dict[str, str]) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-def checked(folder: Path, name: str) -> FileResult:
-    text = (folder / name).read_text(encoding="utf-8")
+def checked(folder: Path, name: str, text: str | None = None) -> FileResult:
+    """What is said of a file, or of a text that is not saved there."""
+    text = (folder / name).read_text(encoding="utf-8") if text is None else text
     return inspect(Task(SourceFile(name, text), frozenset(known()), path=str(folder / name)))
 
 
@@ -103,8 +104,8 @@ def test_no_order_of_files_changes_what_one_is_told_or_depends_on(
             result = checked(tmp_path, name)
             assert told(result) == told(alone[name])
             # The stamp of a listing says when it was made, if files are that young.
-            known = {key: said for key, said in alone[name].lookups.items() if key[0] != FILES}
-            assert {question: result.lookups.get(question) for question in known} == known
+            needed = {key: said for key, said in alone[name].lookups.items() if key[0] != FILES}
+            assert {question: result.lookups.get(question) for question in needed} == needed
 
 
 def test_a_file_is_read_once_in_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,8 +140,7 @@ def test_a_text_that_is_not_saved_counts_for_its_own_check_alone(
     texts = PROJECTS["one file imports the other"]
     write(tmp_path, texts)
     before = told(checked(tmp_path, "two.py"))
-    source = SourceFile("two.py", texts["two.py"].replace("limit(model", "print(model"))
-    edited = inspect(Task(source, frozenset(known()), path=str(tmp_path / "two.py")))
+    edited = checked(tmp_path, "two.py", texts["two.py"].replace("limit(model", "print(model"))
     assert before
     assert not told(edited)
     assert told(checked(tmp_path, "two.py")) == before
@@ -185,7 +185,5 @@ def test_folders_that_only_the_edited_text_adds_are_its_own(
     texts = PROJECTS["folders on the path"]
     write(tmp_path, texts)
     lost = texts["one.py"].replace("'lib'", "'elsewhere'")
-    source = SourceFile("one.py", lost)
-    edited = inspect(Task(source, frozenset(known()), path=str(tmp_path / "one.py")))
-    assert not told(edited)
+    assert not told(checked(tmp_path, "one.py", lost))
     assert told(checked(tmp_path, "one.py"))
