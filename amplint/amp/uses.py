@@ -147,7 +147,8 @@ def uses_of(module: Module) -> Uses:
 def _asks_state(site: CallSite) -> bool:
     """Whether a call may ask a scaler for its state, by its name and by what it is called on."""
     callee = site.node.func
-    is_entry = isinstance(callee, ast.Attribute) and isinstance(callee.value, ast.Subscript)
+    entry = callee.value if isinstance(callee, ast.Attribute) else None
+    is_entry = isinstance(entry, ast.Subscript) and isinstance(entry.slice, ast.Constant)
     return site.method in _OF_STATE or (is_entry and site.method in _OF_ALL_STATES)
 
 

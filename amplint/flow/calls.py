@@ -19,6 +19,7 @@ from amplint.code.definitions import is_stub
 from amplint.code.expressions import callee_of, last_name
 from amplint.code.looking import only_looks
 from amplint.code.module import Class, Function, walk
+from amplint.code.undefined import makes_nothing
 from amplint.flow.call import Call, Frame, argument_expressions, callee_name, is_super
 from amplint.flow.conditions import Formula
 from amplint.flow.escapes import Escapes
@@ -98,6 +99,8 @@ class Calls:
 
     def call(self, node: ast.Call, state: State, frame: Frame) -> Valued:
         """Evaluate a call: receiver first, then arguments, then the call itself."""
+        if makes_nothing(node, frame.function):
+            return []
         receivers: Valued = [(state, None)]
         if isinstance(node.func, ast.Attribute):
             receivers = self.evaluate(node.func.value, state, frame)

@@ -13,12 +13,9 @@ from collections.abc import Iterator
 from amplint.code.expressions import asks_for_start
 from amplint.code.imports import taken_from
 from amplint.code.module import Function, Module
+from amplint.code.undefined import is_open
 from amplint.values.objects import Objects
 
-#: Names by which code may bind what its text does not show; an `eval` binds nothing.
-_BINDING = frozenset(("exec", "globals", "locals", "vars", "builtins", "__builtins__"))
-#: Names by which code may run what its text does not show.
-UNSEEN = _BINDING | {"eval"}
 #: Modules of the standard library and others that hold a function or a class of their own name, or
 #: are mistaken for one: calling one of them is a `TypeError`.
 _UNCALLABLE = frozenset(
@@ -126,21 +123,6 @@ class Modules:
     def _lacks(self, home: Module, name: str) -> bool:
         """Whether neither a module nor another that an import may mean by its name binds a name."""
         return not any(_may_have(item, name) for item in (home, *self._namesakes(home, name)))
-
-
-def is_open(module: Module) -> bool:
-    """Whether a file may bind names that its text does not show."""
-    if "__getattr__" in module.scopes.module.bindings:
-        return True
-    used = {node for node in ast.walk(module.tree) if isinstance(node, ast.Name)}
-    # `vars(options)` is the namespace of an object, not of the file.
-    used -= {
-        node.func
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.Call) and node.args and isinstance(node.func, ast.Name)
-        if node.func.id == "vars"
-    }
-    return any(node.id in _BINDING for node in used)
 
 
 def is_script(module: Module) -> bool:

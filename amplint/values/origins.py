@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from amplint.code.dataflow import Binding, constant_of
 from amplint.code.expressions import is_none, last_name
 from amplint.code.module import Function, Module, as_function
+from amplint.code.undefined import makes_nothing
 from amplint.values.bindings import back_of_name, reaching
 from amplint.values.calls import back_of_call
 from amplint.values.conditions import equality
@@ -222,6 +223,10 @@ class Origins:
         self._needed = min(self._needed, outer)
         return found
 
+    def known(self, key: object) -> Any | None:
+        """An answer that stands already; None if there is none."""
+        return self._known.get(key)
+
     def reaching(
         self, bindings: Sequence[Binding], use: ast.AST | None, scope: Function
     ) -> list[Sequence[Binding]]:
@@ -242,6 +247,8 @@ class Origins:
     def _of(self, expression: ast.expr, function: Function, activation: Activation | None) -> Found:
         back = self.back(expression, function, activation)
         if back is None:
+            if isinstance(expression, ast.Call) and makes_nothing(expression, function):
+                return Found((), True)
             return Found((Origin(expression, function, activation),), True)
         found = self.follow(back, None)
         if found.origins or found.complete:

@@ -1,7 +1,8 @@
 """Why evaluating an expression raises, whatever the input is: what stands behind it never runs.
 
 By code in sight, or by a row about a library, never by a guess. Of reads of locals that nothing has
-bound yet `code/unbound.py` knows, of what files bind `modules.py`.
+bound yet `code/unbound.py` knows, of names that nothing binds `code/undefined.py`, of what files
+bind `modules.py`.
 """
 
 from __future__ import annotations
@@ -14,19 +15,17 @@ from amplint.code.definitions import class_fields
 from amplint.code.expressions import is_none, last_name, path_text
 from amplint.code.layout import EXITS, Layout, layout_of
 from amplint.code.module import Class, Function
-from amplint.code.tree import TRIES
 from amplint.code.unbound import always_runs
+from amplint.code.undefined import is_undefined
 from amplint.findings import Link, Standing
 from amplint.values.attributes import Attributes, is_changed_unseen
-from amplint.values.modules import Modules, is_open
+from amplint.values.modules import Modules
 from amplint.values.namespaces import Namespaces
 from amplint.values.objects import Objects
 from amplint.values.provenance import CALL_DEPTH, Activation, Firmness
 from amplint.values.unpacking import Unpacking
 from amplint.values.values import Values
 
-#: Names that a tool, a translation or an older Python may provide.
-_PROVIDED = frozenset(("_", "profile", "display", "unicode", "xrange", "raw_input"))
 #: Builtins that give a number.
 _COUNTING = frozenset(("len", "int", "float"))
 #: Builtins of which no version takes other keywords ("Built-in Functions", Python 3.10 to 3.14).
@@ -81,14 +80,13 @@ class Raising:
         Args:
             counts: which of them matter; asked first.
         """
-        layout = layout_of(function)
         for node in function.once(_may_raise):
             place = _where_raised(node)
             if not counts(place):
                 continue
             if node not in self._known:
                 self._known[node] = None  # a circle of calls ends here
-                self._known[node] = self._raised_by(node, function, layout)
+                self._known[node] = self._raised_by(node, function)
             found = self._known[node]
             if found is not None:
                 yield place, found
@@ -115,10 +113,10 @@ class Raising:
         )
         return next((found for _, found in places), None)
 
-    def _raised_by(self, node: ast.AST, function: Function, layout: Layout) -> Link | None:
+    def _raised_by(self, node: ast.AST, function: Function) -> Link | None:
         """Why evaluating a node raises, whatever it holds."""
         if isinstance(node, ast.Name):
-            return _undefined(node, function, layout)
+            return doubt(node.id, "is defined") if is_undefined(node, function) else None
         if isinstance(node, ast.Attribute):
             return (
                 self._of_nothing(node, function)
@@ -453,29 +451,3 @@ def _of_a_number(node: ast.Subscript) -> Link | None:
     if not isinstance(held, ast.Constant) or isinstance(held.value, (str, bytes)):
         return None
     return doubt(ast.unparse(held), "has items")
-
-
-def _undefined(name: ast.Name, function: Function, layout: Layout) -> Link | None:
-    """Why reading a name raises: nothing in its file binds it, and Python does not provide it."""
-    scopes = function.module.scopes
-    if not isinstance(name.ctx, ast.Load) or scopes.stars or _is_annotation(name, layout):
-        return None
-    if name.id in _PROVIDED or name.id.startswith("__") or function.module.once(is_open):
-        return None
-    if scopes.resolve(name, function.node).kind != "unknown" or _is_tried(name, layout):
-        return None
-    return doubt(name.id, "is defined")
-
-
-def _is_annotation(name: ast.Name, layout: Layout) -> bool:
-    """Whether a name stands in an annotation, which functions do not evaluate."""
-    return any(
-        isinstance(outer, ast.AnnAssign) and layout.holds(outer.annotation, name)
-        for outer in layout.ancestors(name)
-        if outer in layout
-    )
-
-
-def _is_tried(name: ast.Name, layout: Layout) -> bool:
-    """Whether a handler may take the error: its file expects that the name may be missing."""
-    return any(isinstance(outer, TRIES) for outer in layout.ancestors(name))

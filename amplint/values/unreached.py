@@ -17,9 +17,10 @@ from amplint.code.expressions import last_name
 from amplint.code.layout import TRIES, layout_of
 from amplint.code.module import Function, Module, walk
 from amplint.code.unbound import is_behind
+from amplint.code.undefined import UNSEEN
 from amplint.findings import Link, Standing
 from amplint.values.conditions import conditions_at
-from amplint.values.modules import UNSEEN, is_script
+from amplint.values.modules import is_script
 from amplint.values.objects import Objects
 from amplint.values.provenance import Firmness
 from amplint.values.raising import Raising, doubt
