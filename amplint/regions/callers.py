@@ -190,11 +190,12 @@ class Callers:
             found.update(dict.fromkeys(self.project.users(builder)))
         for module in list(found)[:FILE_LIMIT]:
             for site in module.calls:
+                known = self.objects.callee(site.node, site.function)
+                if known is None or known.module in found:
+                    continue  # what a call hands over is dear to find out
                 values = [*site.node.args, *(item.value for item in site.node.keywords)]
                 if any(self._is(thing, value, site.function) for value in values):
-                    known = self.objects.callee(site.node, site.function)
-                    if known is not None:
-                        found[known.module] = None
+                    found[known.module] = None
         return list(found)
 
     def _is(self, thing: Class | Function, value: ast.expr, function: Function) -> bool:
