@@ -17,7 +17,7 @@ from amplint.code.definitions import class_fields
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, walk
 from amplint.code.records import is_record
-from amplint.values.assumptions import Assumptions, definition_of, source_of
+from amplint.values.assumptions import Assumptions, definition_of, source_of, without_bool
 from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Condition, Firmness, Origin
 from amplint.values.values import Values
@@ -85,7 +85,9 @@ def _all(values: Values, conditions: tuple[Condition, ...], depth: int) -> list[
 
 def _ways(values: Values, condition: Condition, depth: int) -> list[Way]:
     """The ways in which one condition comes out as asked; none where that is not in sight."""
-    test, side, function = condition.test, condition.side, condition.function
+    side, function = condition.side, condition.function
+    test = without_bool(condition.test, function)
+    part = Condition(test, side, function)
     if not depth:
         return []
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
@@ -100,8 +102,8 @@ def _ways(values: Values, condition: Condition, depth: int) -> list[Way]:
         is_none = side is isinstance(test.ops[0], ast.Is)
         return _by_origin(values, Condition(test.left, not is_none, function), depth)
     if isinstance(test, (ast.Name, ast.Attribute)):
-        return _by_origin(values, condition, depth)
-    return [(condition,)]
+        return _by_origin(values, part, depth)
+    return [(part,)]
 
 
 def _asks_for_none(test: ast.expr) -> bool:
@@ -116,7 +118,7 @@ def _asks_for_none(test: ast.expr) -> bool:
 def _by_origin(values: Values, condition: Condition, depth: int) -> list[Way]:
     """The ways in which a name has a value of one truth, by where its values come from."""
     definition = definition_of(condition.test, condition.function)
-    if isinstance(definition, _TESTS):
+    if definition is not None and _is_test(definition, condition.function):
         return _ways(values, Condition(definition, condition.side, condition.function), depth - 1)
     if _default_of_field(values, condition.test, condition.function) is not None:
         return [(condition,)]
@@ -124,7 +126,7 @@ def _by_origin(values: Values, condition: Condition, depth: int) -> list[Way]:
     if not found.complete or not found.origins:
         return []
     first = found.origins[0]
-    if isinstance(first.expression, _TESTS):
+    if _is_test(first.expression, first.function):
         if len(found.origins) > 1 or first.conditions or first.activation is not None:
             return []
         return _ways(values, Condition(first.expression, condition.side, first.function), depth - 1)
@@ -143,6 +145,13 @@ def _by_origin(values: Values, condition: Condition, depth: int) -> list[Way]:
         for origin in fitting
         for way in _all(values, (*origin.conditions, *_opposites(others)), depth - 1)
     ]
+
+
+def _is_test(node: ast.expr, function: Function) -> bool:
+    """Whether an expression is made of tests, or asks of something no more than whether it is true."""
+    return isinstance(node, _TESTS) or (
+        isinstance(node, ast.Call) and without_bool(node, function) is not node
+    )
 
 
 def _default_of_field(values: Values, test: ast.expr, function: Function) -> bool | None:

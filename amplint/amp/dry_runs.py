@@ -46,9 +46,8 @@ def _times(view: AmpView, node: ast.AST, function: Function, depth: int = _DEPTH
     rounds = math.prod(_rounds(view, loop, function) for loop in layout.loops(node))
     if rounds > _FEW or function is module.body:
         return rounds
-    sites = view.objects.calls_of(function)
-    others = any(site.function.module is not module for site in sites)
-    if not sites or others or view.objects.may_have_other_callers(function):
+    sites = view.objects.every_call_of(function)
+    if not sites or any(site.function.module is not module for site in sites):
         return math.inf
     return rounds * sum(_times(view, site.node, site.function, depth - 1) for site in sites)
 

@@ -83,8 +83,8 @@ def mode_at(objects: Objects, node: ast.AST, function: Function, depth: int = _D
     kind = _around(objects, node, function)
     if kind:
         return kind
-    sites = objects.calls_of(function) if depth else ()
-    if not sites or objects.may_have_other_callers(function):
+    sites = objects.every_call_of(function) if depth else ()
+    if not sites:
         return ""
     kinds = {mode_at(objects, site.node, site.function, depth - 1) for site in sites}
     if len(kinds) > 1:

@@ -12,20 +12,15 @@ import ast
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from amplint.amp import names
 from amplint.amp.library_objects import makers
-from amplint.amp.machine import ON_A_GPU
 from amplint.amp.view import AmpView
-from amplint.code.arguments import fill, optional, passed
 from amplint.code.dataflow import Binding, bindings_of, constant_of
 from amplint.code.definitions import returned
 from amplint.code.expressions import last_name
 from amplint.code.module import Function
-from amplint.values.assumptions import NO_ANSWERS, possible_at
 from amplint.values.bindings import reaching
 from amplint.values.conditions import conditions_at
 from amplint.values.kinds import same_object
-from amplint.values.provenance import Condition
 
 #: Operations that autocast runs in float16, by the name of the function or method.
 LOWERED = frozenset(
@@ -331,22 +326,3 @@ def _is_number(view: AmpView, node: ast.expr, function: Function, depth: int = 3
         and _is_number(view, origin.expression, origin.function, depth - 1)
         for origin in found.origins
     )
-
-
-def is_float16_autocast(view: AmpView, call: ast.expr, function: Function) -> bool:
-    """Whether an expression builds an autocast of torch that may run in float16 on a GPU."""
-    dotted = function.module.resolve(call.func) if isinstance(call, ast.Call) else None
-    if not isinstance(call, ast.Call) or dotted not in names.AUTOCASTS:
-        return False
-    given = fill(optional(names.parameters_of(dotted)), passed(call)).given
-    enabled, dtype = given.get("enabled"), given.get("dtype")
-    if enabled is not None and view.values.of(enabled, function).only() is False:
-        return False
-    device = constant_of(given.get("device_type"))
-    if dtype is None:  # float16 on GPUs, bfloat16 on the CPU
-        return device != "cpu" and ".cpu." not in dotted
-    on = () if enabled is None else (Condition(enabled, True, function),)
-    is_on_gpu = device == "cuda" or ".cuda." in dotted  # without one it is off
-    answers = ON_A_GPU if is_on_gpu else NO_ANSWERS
-    possible = possible_at(view.values, dtype, function, given=on, answers=answers)
-    return any(possible.with_dtype("float16"))

@@ -276,12 +276,8 @@ def is_called_as_fallback(
 
     if function in seen or len(seen) == _CALLERS or function is function.module.body:
         return False
-    calls = objects.calls_of(function)
-    return (
-        bool(calls)
-        and all(is_one(call) for call in calls)
-        and not objects.may_have_other_callers(function)
-    )
+    calls = objects.every_call_of(function)
+    return bool(calls) and all(is_one(call) for call in calls)
 
 
 def _reads_version(node: ast.AST, module: Module) -> bool:

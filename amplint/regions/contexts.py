@@ -36,6 +36,7 @@ _CONTEXT_FACTORIES = frozenset(("contextmanager", "asynccontextmanager"))
 
 Constants = frozenset[object] | None
 _GPU: frozenset[object] = frozenset(("cuda",))
+_CPU: frozenset[object] = frozenset(("cpu",))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +58,7 @@ class Cast:
         dtype: the argument that is the dtype, and where it is evaluated; None where there is none.
         switch: the argument that switches it on, likewise.
         standing: how it is known that it is an autocast.
+        is_torchs: torch's own class computes in it, so that its arguments say in what.
     """
 
     call: ast.expr
@@ -72,6 +74,27 @@ class Cast:
     standing: Standing = Standing.CODE
     dtype: tuple[ast.expr, Function] | None = None
     switch: tuple[ast.expr, Function] | None = None
+    is_torchs: bool = False
+
+    def may_be_float16(self, values: Values) -> bool:
+        """Whether it may compute in float16 on a GPU, by what is known of its dtype."""
+        if not self.is_torchs or self.enabled is False:
+            return False
+        if self.dtype is None:  # float16 on GPUs, bfloat16 on the CPU
+            return self.devices != _CPU
+        return bool(self.float16_by(values))
+
+    def float16_by(self, values: Values) -> list[Value]:
+        """The values of the dtype that it is given which are float16 where it is on, the firmest first."""
+        if self.dtype is None:
+            return []
+        on = () if self.switch is None else (Condition(self.switch[0], True, self.switch[1]),)
+        answers = machine_of(self.devices)
+        halves = possible_at(values, *self.dtype, given=on, answers=answers).with_dtype("float16")
+        return sorted(
+            (value for value in halves if isinstance(value.content, DType)),
+            key=lambda value: -value.firmness,
+        )
 
 
 #: None stands for a context that is no autocast, or for an unknown one.
@@ -425,6 +448,7 @@ class Contexts:
             chosen_by=chosen_by,
             dtype=dtype,
             switch=switch,
+            is_torchs=True,
         )
 
     def _devices(self, given: tuple[ast.expr, Function] | None) -> Constants:

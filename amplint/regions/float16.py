@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from amplint.amp.half_tensors import HalfReading, Place, Source, is_float16_autocast
+from amplint.amp.half_tensors import HalfReading, Place, Source
 from amplint.amp.links import chosen
 from amplint.amp.scaling import evaluates
 from amplint.amp.view import AmpView
@@ -111,7 +111,7 @@ def _half(
     if _is_decorated(function) or _is_decorated(source.function):
         return None
     for region, trail, conditions in _ways(view, callers, use, function, source):
-        if is_float16_autocast(view, region.cast.call, region.cast.function):
+        if region.cast.may_be_float16(view.values):
             where = source.node, source.function
             return HalfTensor(*where, region, trail, conditions=conditions)
     possible = may_run(view, callers, source.node, source.function)
@@ -196,7 +196,7 @@ def _open_region(view: AmpView, regions: Regions) -> Region | None:
         for region in regions.opened(module):
             if evaluates(region.function):
                 continue
-            if not is_float16_autocast(view, region.cast.call, region.cast.function):
+            if not region.cast.may_be_float16(view.values):
                 continue
             if any(_is_open(view, item) for item in regions.inside(region)):
                 return region

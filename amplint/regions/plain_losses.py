@@ -413,7 +413,7 @@ def chosen_unscaled(view: AmpView, plain: PlainLoss) -> Way | None:
         return choice_of(view.values, here)
     ways = (
         choice_of(view.values, (*half.origin.conditions, *here))
-        for half in plain.region.float16_by(view.values)
+        for half in plain.region.cast.float16_by(view.values)
     )
     return next((way for way in ways if way is not None), None)
 

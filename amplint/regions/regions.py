@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from amplint.amp.dtypes import DType
 from amplint.amp.value_roles import ValueRoles
 from amplint.amp.view import AmpView
 from amplint.code.arguments import parameters, receiver_of
@@ -22,12 +21,12 @@ from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Class, Function, Module
 from amplint.code.unbound import is_cut_off
 from amplint.findings import Link
-from amplint.regions.contexts import Alternatives, Cast, Contexts, machine_of
-from amplint.values.assumptions import Assumptions, may_run, possible_at
+from amplint.regions.contexts import Alternatives, Cast, Contexts
+from amplint.values.assumptions import Assumptions, may_run
 from amplint.values.conditions import conditions_at
 from amplint.values.objects import Objects
 from amplint.values.provenance import Activation, Condition
-from amplint.values.values import Value, Values
+from amplint.values.values import Values
 
 #: Calls are followed this deep into other functions, and into this many of them.
 CALL_DEPTH = 8
@@ -70,17 +69,6 @@ class Region:
             return tests
         switch, place = self.cast.switch
         return (*tests, Condition(switch, True, place))
-
-    def float16_by(self, values: Values) -> list[Value]:
-        """The values of the dtype that it is given which are float16, the firmest first."""
-        if self.cast.dtype is None:
-            return []
-        possible = possible_at(values, *self.cast.dtype, answers=machine_of(self.cast.devices))
-        halves = possible.with_dtype("float16")
-        return sorted(
-            (value for value in halves if isinstance(value.content, DType)),
-            key=lambda value: -value.firmness,
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -68,6 +68,7 @@ class Assumptions:
 
     def learn(self, test: ast.expr, side: bool, function: Function, depth: int = _DEPTH) -> None:
         """Take in that a test came out on one side."""
+        test = without_bool(test, function)
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             self.learn(test.operand, not side, function, depth)
         elif isinstance(test, ast.BoolOp):
@@ -121,6 +122,7 @@ class Assumptions:
             activation: for one call of the function; None for all known callers.
         """
         here = function, activation
+        test = without_bool(test, function)
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             inner = self.decides(test.operand, *here, depth)
             return None if inner is None else not inner
@@ -224,6 +226,18 @@ class Assumptions:
             return possible.only()
         ways = [v for v in possible.values if self.holds(v.origin.conditions, 1) is not False]
         return Possible(tuple(ways), possible.complete).only()
+
+
+def without_bool(test: ast.expr, function: Function) -> ast.expr:
+    """`cfg.amp` of `bool(cfg.amp)`: both are true, or neither is."""
+    while isinstance(test, ast.Call) and len(test.args) == 1 and not test.keywords:
+        callee = test.func
+        if not isinstance(callee, ast.Name) or callee.id != "bool":
+            break
+        if function.module.scopes.resolve(callee, function.node).kind != "builtin":
+            break
+        test = test.args[0]
+    return test
 
 
 def may_follow(
@@ -410,9 +424,9 @@ def _passed(
     if not isinstance(expression, ast.Name) or expression.id not in parameters(function):
         return None
     objects = values.origins.objects
-    if bindings_of(function).get(expression.id) or objects.may_have_other_callers(function):
+    if bindings_of(function).get(expression.id):
         return None
-    sites = objects.calls_of(function)
+    sites = objects.every_call_of(function)
     given = [objects.bind(site.node, site.function, function).given for site in sites]
     passed = [item.get(expression.id) for item in given]
     found = [(each, site.function) for each, site in zip(passed, sites) if each is not None]

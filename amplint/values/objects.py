@@ -251,6 +251,11 @@ class Objects:
         """Calls of a function in its own file, in those that import it, and in its bases' files."""
         return self.origins.once(("calls", function), lambda: list(self._find_calls(function)), [])
 
+    def every_call_of(self, function: Function) -> list[CallSite]:
+        """As `calls_of`, where these are all; none where somebody else may call it, too."""
+        sites = self.calls_of(function)
+        return [] if sites and self.may_have_other_callers(function) else sites
+
     def _find_calls(self, function: Function) -> Iterator[CallSite]:
         names = {function.name}
         modules: list[Module] = [function.module, *self.project.users(function)]

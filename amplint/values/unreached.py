@@ -190,15 +190,13 @@ class Unreached:
 
     def _uncalled(self, function: Function) -> Link | None:
         """Why nobody calls a function: no run comes to any of its calls."""
-        sites = self.objects.calls_of(function) if function is not function.module.body else ()
-        if not sites or self.objects.may_have_other_callers(function):
-            return None
+        sites = self.objects.every_call_of(function) if function is not function.module.body else ()
         doubts = [
             self.doubt(site.node, site.function)
             or self.raising.not_taken(site.node, site.function, function)
             for site in sites
         ]
-        return doubts[0] if all(doubts) else None
+        return doubts[0] if doubts and all(doubts) else None
 
     def _uncallable(self, function: Function) -> Link | None:
         """Why nobody calls a function: its file does not, and no other names the file or the function."""

@@ -76,7 +76,6 @@ from collections.abc import Iterator
 
 from amplint.amp import links
 from amplint.amp.grad_modes import is_off
-from amplint.amp.half_tensors import is_float16_autocast
 from amplint.amp.halves import cast_of
 from amplint.amp.names import AUTOCASTS
 from amplint.amp.owned_halves import owned_halves
@@ -121,7 +120,9 @@ def _is_training_region(view: FileView, site: CallSite) -> bool:
         return False
     if site.node not in layout_of(site.function) or is_off(view.objects, site.node, site.function):
         return False
-    return is_float16_autocast(view, site.node, site.function) and site.function.once(runs_backward)
+    found = view.regions.contexts.alternatives(site.node, site.function)
+    is_half = any(cast is not None and cast.may_be_float16(view.values) for cast in found)
+    return is_half and site.function.once(runs_backward)
 
 
 # -- inputs ----------------------------------------------------------------------------------------

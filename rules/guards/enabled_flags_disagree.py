@@ -236,7 +236,7 @@ def _by_values(view: FileView) -> Iterator[Finding]:
     uses = [use for use in scaler_uses(view, "scale") if _is_switched(view, use)]
     callers = Callers(view.regions)
     for region in view.regions.chosen(view.module):
-        for half in region.float16_by(view.values):
+        for half in region.cast.float16_by(view.values):
             for scaling in _scalings(view, callers, region, uses):
                 if _is_off(view, scaling, region, half):
                     yield _off_for_float16(view, scaling, region, half)
