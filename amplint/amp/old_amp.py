@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from amplint.amp.target_torch import Version
+from amplint.code.by_name import read_by_name
 from amplint.code.meanings import Imported
 from amplint.code.module import CallSite, Function, Module
 from amplint.code.scopes import Scopes
@@ -163,6 +164,8 @@ def is_fallback(
                 _VERSION_TEST.search(test) or _mention_newer([*others, [outer.test]], module)
             ):
                 return True
+        elif knows_newer and _mention_newer([_asked_before(outer, inner)], module):
+            return True
         elif knows_newer and isinstance(outer, ast.Try):
             others = [part for part in _branches(outer) if not _holds(part, inner)]
             if inner not in outer.finalbody and _mention_newer(others, module):
@@ -293,6 +296,14 @@ def _branches(node: ast.If | ast.IfExp | ast.Try) -> list[list[ast.AST]]:
     if isinstance(node, ast.If):
         return [[*node.body], [*node.orelse]]
     return [[*node.body], [*node.handlers], [*node.orelse]]
+
+
+def _asked_before(outer: ast.AST, node: ast.AST) -> list[ast.AST]:
+    """What is taken in place of a part of an expression if it is there: `new or old`, and of `getattr`."""
+    if isinstance(outer, ast.BoolOp) and isinstance(outer.op, ast.Or):
+        return [*outer.values[: outer.values.index(node)]]  # type: ignore[arg-type]
+    is_default = isinstance(outer, ast.Call) and node in outer.args[2:3]
+    return [outer] if is_default and read_by_name(outer) is not None else []
 
 
 def _holds(part: list[ast.AST], node: ast.AST) -> bool:

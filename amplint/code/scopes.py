@@ -59,7 +59,7 @@ class Scopes:
         self._known: dict[ast.Name, str | None] = {}
         self._chains: dict[tuple[ast.expr, int], str | None] = {}
         self._meanings: dict[ast.Name, Meaning] = {}
-        self.aliases = {name: dotted for _, _, name, dotted in self._found}
+        self.aliases = {name: dotted for _, _, name, dotted in self._preferred()}
 
     # -- questions -----------------------------------------------------------------------------
 
@@ -164,7 +164,8 @@ class Scopes:
     def dotted_of(self, meaning: Meaning, depth: int = _ALIASES) -> str | None:
         """The dotted name of what a name means, if an import has a part in it."""
         if meaning.imports:
-            return self._dotted[meaning.imports[-1].node]
+            found = [item.node for item in meaning.imports if item.node not in self._older]
+            return self._dotted[(found or [item.node for item in meaning.imports])[-1]]
         other = meaning.other_name
         return self.dotted(other, depth - 1) if other is not None and depth else None
 
@@ -196,6 +197,41 @@ class Scopes:
             for node in ast.walk(handler)
             if _name_defined(node) in imported
         )
+
+    def _preferred(self) -> list[tuple[ast.alias, ast.Import | ast.ImportFrom, str, str]]:
+        """The imports of a file, those last that say what their names are."""
+        return sorted(self._found, key=lambda item: item[0] not in self._older)
+
+    @cached_property
+    def _older(self) -> frozenset[ast.AST]:
+        """Imports in a handler for what its `try` imports from another place of the same package.
+
+        The `try` asks for the place that newer versions have: `from torch.amp import GradScaler`
+        before `from torch.cuda.amp import GradScaler`.
+        """
+        every = {(name, dotted) for _, _, name, dotted in self._found}
+        if len(every) == len({name for name, _ in every}):
+            return frozenset()
+        return frozenset(
+            alias
+            for outer in ast.walk(self.module.node)
+            if isinstance(outer, TRIES)
+            for alias, dotted, name in self._taken(outer.handlers)
+            if any(
+                name == other and _package(dotted) == _package(newer)
+                for _, newer, other in self._taken(outer.body)
+            )
+        )
+
+    def _taken(self, nodes: Iterable[ast.AST]) -> list[tuple[ast.alias, str, str]]:
+        """What import statements in some nodes bring in: the alias, its dotted name, the name."""
+        return [
+            (alias, dotted, name)
+            for outer in nodes
+            for node in ast.walk(outer)
+            if isinstance(node, (ast.Import, ast.ImportFrom))
+            for alias, name, dotted in taken_from(node, self.package)
+        ]
 
     def _imported(self, body: list[ast.stmt]) -> set[str]:
         """The names that the import statements of a block bind."""
@@ -325,6 +361,11 @@ class Scopes:
                 if owner is not None:
                     readers.setdefault((owner, node.id), []).append(node)
         return readers
+
+
+def _package(dotted: str) -> str:
+    """The package that a dotted name stands in; for a relative import that is not known: its dots."""
+    return dotted.partition(".")[0]
 
 
 class _Builder:

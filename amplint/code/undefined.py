@@ -39,18 +39,17 @@ def is_undefined(name: ast.Name, function: Function) -> bool:
 
 
 def makes_nothing(call: ast.Call, function: Function) -> bool:
-    """Whether a call by an undefined name ends the paths of a branch: they have no value of it.
-
-    What stands there without a condition ends every call of its function; `unreached` tells that
-    beside a finding.
-    """
+    """Whether a call raises, so that there is no value of it: a name that it needs is undefined."""
     root = call.func
     while isinstance(root, ast.Attribute):
         root = root.value
-    if not isinstance(root, ast.Name) or not is_undefined(root, function):
-        return False
+    return isinstance(root, ast.Name) and is_undefined(root, function)
+
+
+def is_in_a_branch(node: ast.AST, function: Function) -> bool:
+    """Whether some calls of a function may leave out a statement of it, by where it stands."""
     layout = layout_of(function)
-    return layout.leaves_out(layout.statement(call)) is not function.node
+    return layout.leaves_out(layout.statement(node)) is not function.node
 
 
 def is_open(module: Module) -> bool:

@@ -19,7 +19,7 @@ from amplint.code.definitions import is_stub
 from amplint.code.expressions import callee_of, last_name
 from amplint.code.looking import only_looks
 from amplint.code.module import Class, Function, walk
-from amplint.code.undefined import makes_nothing
+from amplint.code.undefined import is_in_a_branch, makes_nothing
 from amplint.flow.call import Call, Frame, argument_expressions, callee_name, is_super
 from amplint.flow.conditions import Formula
 from amplint.flow.escapes import Escapes
@@ -99,7 +99,7 @@ class Calls:
 
     def call(self, node: ast.Call, state: State, frame: Frame) -> Valued:
         """Evaluate a call: receiver first, then arguments, then the call itself."""
-        if makes_nothing(node, frame.function):
+        if self._ends_at(node, frame):
             return []
         receivers: Valued = [(state, None)]
         if isinstance(node.func, ast.Attribute):
@@ -114,6 +114,16 @@ class Calls:
                 call = Call(node, callee_name(node), receiver, values, after, frame)
                 results += self._dispatch(call)
         return results
+
+    def _ends_at(self, node: ast.Call, frame: Frame) -> bool:
+        """Whether a path ends in a NameError.
+
+        One that every call of the entry comes to is told beside its findings: a file that lacks
+        its first lines has the mistakes that it shows.
+        """
+        function = frame.function
+        is_entered = len(frame.active) > 1
+        return makes_nothing(node, function) and (is_entered or is_in_a_branch(node, function))
 
     def _arguments(
         self, node: ast.Call, state: State, frame: Frame

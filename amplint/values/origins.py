@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from amplint.code.dataflow import Binding, constant_of
 from amplint.code.expressions import is_none, last_name
 from amplint.code.module import Function, Module, as_function
-from amplint.code.undefined import makes_nothing
+from amplint.code.undefined import is_in_a_branch, makes_nothing
 from amplint.values.bindings import back_of_name, reaching
 from amplint.values.calls import back_of_call
 from amplint.values.conditions import equality
@@ -248,7 +248,7 @@ class Origins:
         back = self.back(expression, function, activation)
         if back is None:
             if isinstance(expression, ast.Call) and makes_nothing(expression, function):
-                return Found((), True)
+                return Found((), is_in_a_branch(expression, function))
             return Found((Origin(expression, function, activation),), True)
         found = self.follow(back, None)
         if found.origins or found.complete:

@@ -219,8 +219,9 @@ def _compare(
     chosen = _chosen_off(view, built, ours, site, autocast)
     if chosen is not None:
         tests = [link.subject for link in links.chosen(view, chosen)]
-        words["chosen"] = " and ".join(dict.fromkeys(tests)) or words["autocast"]
-        message, help = CHOSEN_OFF.format_map(words), SAME.format_map(words)
+        words["chosen"] = " and ".join(dict.fromkeys(tests))
+        message = (CHOSEN_OFF if tests else CAN_BE_OFF).format_map(words)
+        help = SAME.format_map(words)
         off = [*links.chosen_beside_amp(view, chosen), links.proved("value", ours, "is off then")]
         return view.finding(RULE, built.call, message, help, links=(*rests, *off), fix=fix)
     if scaler is not None and scaler.keys() < region.keys():

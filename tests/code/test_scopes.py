@@ -153,6 +153,28 @@ DOTTED = {
         "try:\n    from a import b\nexcept ImportError:\n    from c import b\nREAD(b)",
         "c.b",
     ),
+    "fallback import from an older place of the package": (
+        "try:\n    from a.new import b\nexcept ImportError:\n    from a.old import b\nREAD(b)",
+        "a.new.b",
+    ),
+    "fallback import from an older place, read in a function": (
+        (
+            "try:\n    from a.new import b\nexcept ImportError:\n    from a.old import b\n"
+            "def g():\n    READ(b)"
+        ),
+        "a.new.b",
+    ),
+    "fallback import of an older module": (
+        "try:\n    import a.new as m\nexcept ImportError:\n    import a.old as m\nREAD(m.b)",
+        "a.new.b",
+    ),
+    "import after a fallback": (
+        (
+            "try:\n    from a.new import b\nexcept ImportError:\n    from a.old import b\n"
+            "from a.third import b\nREAD(b)"
+        ),
+        "a.third.b",
+    ),
     "fallback None": (
         "try:\n    import b\nexcept ImportError:\n    b = None\nREAD(b.c)",
         "b.c",

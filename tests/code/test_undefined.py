@@ -6,8 +6,8 @@ import ast
 
 import pytest
 
-from amplint.code.module import build_module
-from amplint.code.undefined import makes_nothing
+from amplint.code.module import Function, build_module
+from amplint.code.undefined import is_in_a_branch, makes_nothing
 
 #: (name, program whose `build(half)` calls something on its line marked `# here`, what it raises)
 PROGRAMS = (
@@ -108,13 +108,24 @@ def test_a_call_makes_nothing_as_in_python(program: str, raised: type[Exception]
 
 
 def _at_the_mark(program: str) -> bool:
+    return makes_nothing(*_marked(program))
+
+
+def _marked(program: str) -> tuple[ast.Call, Function]:
     module = build_module("program.py", program, ast.parse(program))
     row = next(i for i, line in enumerate(program.splitlines(), 1) if line.endswith("# here"))
     (site,) = (site for site in module.calls if site.node.lineno == row)
-    return makes_nothing(site.node, site.function)
+    return site.node, site.function
 
 
-def test_what_every_call_comes_to_is_told_beside_the_finding() -> None:
-    """A file that lacks its first lines still has its findings, as advice."""
-    program = "def build(half):\n    kept = Scaler()  # here\n    return kept\n"
-    assert not _at_the_mark(program)
+@pytest.mark.parametrize(
+    ("program", "is_branch"),
+    [
+        ("def build(half):\n    if half:\n        return Scaler()  # here\n", True),
+        ("def build(half):\n    for _ in range(half):\n        Scaler()  # here\n", True),
+        ("def build(half):\n    kept = Scaler()  # here\n    return kept\n", False),
+        ("def build(half):\n    with open(half):\n        Scaler()  # here\n", False),
+    ],
+)
+def test_what_every_call_of_a_function_comes_to_is_no_branch(program: str, is_branch: bool) -> None:
+    assert is_in_a_branch(*_marked(program)) is is_branch
