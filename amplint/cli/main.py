@@ -34,6 +34,9 @@ EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
 #: They end a run as Ctrl-C does: workers are ended, and no half-written file stays.
 _ENDING = ("SIGTERM", "SIGHUP")
+#: Python drops what a handler raises inside a destructor or a callback of the garbage collector: after
+#: so many seconds a signal that has ended nothing is raised again.
+_AGAIN = 5.0
 
 
 class Terminated(KeyboardInterrupt):
@@ -72,6 +75,7 @@ class _Cli(click.Group):
         except click.ClickException as error:
             return _complain(error.format_message(), None, EXIT_ERROR)
         except (click.Abort, KeyboardInterrupt) as error:
+            _taken()
             cause = error if isinstance(error, Terminated) else error.__cause__
             return 128 + cause.args[0] if isinstance(cause, Terminated) else EXIT_INTERRUPTED
         except Exception as error:
@@ -143,4 +147,13 @@ def main() -> NoReturn:
 
 
 def _end(number: int, frame: object) -> NoReturn:
+    if hasattr(signal, "setitimer"):
+        signal.signal(signal.SIGALRM, lambda *_: _end(number, None))
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN)
     raise Terminated(number)
+
+
+def _taken() -> None:
+    """The signal has arrived."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, 0)

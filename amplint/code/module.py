@@ -8,20 +8,26 @@ import re
 import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
-from weakref import WeakMethod
+from typing import Any, Protocol, TypeVar
+from weakref import ref
 
 from amplint.code.exits import write_exits_as_raises
 from amplint.code.expressions import callee_of, last_name
 from amplint.code.scopes import Scopes
 from amplint.code.tree import children, walk
 
-#: Follows a dotted name, as a module reads it, to where it is defined.
-Beyond = Callable[[str, "Module"], str]
 #: What a question about one module gives.
 Answer = TypeVar("Answer")
 _WORD = re.compile(r"\w+")
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module | ast.Lambda
+
+
+class Follower(Protocol):
+    """A project, as a module knows it."""
+
+    def follow(self, dotted: str, importer: Module) -> str:
+        """What a dotted name leads to through modules of the project that only hand it on."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -121,8 +127,8 @@ class Module:
         path: where it lies on disk, without links; "" if nowhere.
         folder: the one that holds it; "" if it lies nowhere.
         definitions: its functions and classes by their statements.
-        beyond: follows a dotted name through modules of the project that only hand it on; as long as
-            there is the project, which a module does not keep.
+        project: follows dotted names through other modules, as long as there is the project, which a
+            module does not keep.
     """
 
     filename: str
@@ -136,7 +142,7 @@ class Module:
     definitions: dict[ast.AST, Function | Class] = field(default_factory=dict, repr=False)
     classes: dict[str, Class] = field(default_factory=dict)
     calls: list[CallSite] = field(default_factory=list)
-    beyond: WeakMethod[Beyond] | None = field(default=None, repr=False)
+    project: ref[Follower] | None = field(default=None, repr=False)
     _followed: dict[str, str] = field(default_factory=dict, repr=False)
     _resolved: dict[ast.expr, str | None] = field(default_factory=dict, repr=False)
     _answers: dict[Callable[..., object], Any] = field(default_factory=dict, repr=False)
@@ -180,7 +186,7 @@ class Module:
         is read at the top of the module. A name that modules of the project only hand on is
         followed to the library that defines it.
         """
-        if self.beyond is None:
+        if self.project is None:
             return self.scopes.dotted(expression)
         try:
             return self._resolved[expression]  # asked of most expressions, again and again
@@ -214,8 +220,8 @@ class Module:
 
     def _follow(self, dotted: str) -> str:
         if dotted not in self._followed:
-            beyond = self.beyond() if self.beyond is not None else None
-            self._followed[dotted] = beyond(dotted, self) if beyond is not None else dotted
+            project = self.project() if self.project is not None else None
+            self._followed[dotted] = project.follow(dotted, self) if project is not None else dotted
         return self._followed[dotted]
 
 

@@ -11,7 +11,7 @@ import os
 import re
 from collections import deque
 from collections.abc import Iterator
-from weakref import WeakMethod
+from weakref import ref
 
 from amplint.code.filepaths import added_folders
 from amplint.code.import_paths import ImportPaths
@@ -121,11 +121,11 @@ class Project:
             self._folders.note_added(path, added)
         elif added != self._folders.adds(path):
             self._folders = self._folders.adding(path, added)
-        found.beyond = WeakMethod(self._follow)
+        found.project = ref(self)
         found.note_renamed(lambda dotted: self._module_behind(dotted, found) is None)
         return found
 
-    def _follow(self, dotted: str, importer: Module) -> str:
+    def follow(self, dotted: str, importer: Module) -> str:
         """As `beyond`; every checked file for which the module counts depends on it, too."""
         known = self._loaded.get(importer.path)
         if known is None or known.content is not importer:

@@ -255,3 +255,41 @@ def test_without_other_processes_the_run_says_so(run, empty_folder, monkeypatch)
         "No AMP misuse found in 3 files.\n",
     )
     assert result.stderr == f"note: {checker.ALONE}\n"
+
+
+#: Ends it where Python drops what a handler raises: while an object goes away.
+_DROPPED = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+from amplint import checker
+from amplint.cli import main
+
+main._AGAIN = 0.2
+
+class Gone:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0)
+
+def inspect(task):
+    Gone()
+    time.sleep(1000)
+
+checker.inspect = inspect
+main.main()
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer raises a signal again")
+def test_a_signal_that_a_destructor_drops_ends_the_run_all_the_same(empty_folder) -> None:
+    (empty_folder / "a.py").write_text("scaler = 1\n")
+    done = subprocess.run(
+        [sys.executable, "-c", _DROPPED, "check", "--jobs", "1", "."],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 128 + signal.SIGTERM
+    assert "Terminated: 15" in done.stderr  # of the first: Python's own note that it was dropped
