@@ -283,7 +283,8 @@ class Objects:
 
     def _callers_in_turn(self, function: Function) -> Iterator[CallSite]:
         """As `calls_of`, one after the other: who needs the first alone does not pay for all."""
-        return iter(self.origins.known(("calls", function)) or self._find_calls(function))
+        known = self.origins.known(("calls", function))
+        return self._find_calls(function) if known is None else iter(known)
 
     def may_have_other_callers(self, function: Function) -> bool:
         """Whether somebody may call it whose call `calls_of` does not list: it is a value, too."""
