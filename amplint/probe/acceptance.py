@@ -23,7 +23,13 @@ from amplint.probe.inputs import (
     root_of,
 )
 from amplint.probe.messages import LONGEST_GIVEN, Asked, Decision, Note
-from amplint.probe.modules import is_observer, is_of_data, reads_files, writes_files
+from amplint.probe.modules import (
+    is_observer,
+    is_of_data,
+    reads_files,
+    takes_any_length,
+    writes_files,
+)
 from amplint.probe.planning import Planned
 from amplint.probe.search import Trial, is_default, same
 
@@ -83,6 +89,7 @@ def _refusals(needed: list[Need], trial: Trial) -> Iterator[Note]:
         call
         for call in trial.result.asked
         if not is_observer(call.name) and not is_of_data(call.name)
+        if not takes_any_length(call.name)
     ]
     seen: set[str] = set()
     for call in asked:

@@ -52,6 +52,19 @@ SCHEDULES = (
 )
 
 
+#: Those of them that take any numbers: each divides by at least one (transformers, optimization.py;
+#: diffusers, optimization.py). The polynomial one refuses some, and `get_scheduler` names.
+TOLERANT_SCHEDULES = frozenset(
+    f"{home}.get_{kind}"
+    for home in ("transformers", "transformers.optimization", "diffusers.optimization")
+    for kind in (
+        *("linear_schedule_with_warmup", "cosine_schedule_with_warmup"),
+        *("cosine_with_hard_restarts_schedule_with_warmup", "constant_schedule"),
+        *("constant_schedule_with_warmup", "inverse_sqrt_schedule"),
+    )
+)
+
+
 #: Classes of libraries that are optimizers of torch: their `step` applies the gradients as they are,
 #: and none declares `_step_supports_amp_scaling`, by which `GradScaler.step` leaves unscaling to
 #: them. Read in lion_pytorch/lion_pytorch.py (Lion), prodigyopt/prodigy.py (Prodigy), bitsandbytes,
@@ -76,6 +89,11 @@ def is_optimizer(name: str) -> bool:
 def makes_schedules(name: str) -> bool:
     """Whether a function is known to do nothing to an optimizer but set its learning rates."""
     return name.startswith(SCHEDULES)
+
+
+def takes_any_length(name: str) -> bool:
+    """Whether a function makes a schedule of learning rates of whatever numbers it is given."""
+    return name in TOLERANT_SCHEDULES
 
 
 def is_launcher(name: str) -> bool:

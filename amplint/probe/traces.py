@@ -11,6 +11,8 @@ from amplint.probe.search import Trial
 
 #: What a function has to do itself so that nothing is left to its caller.
 _WHOLE_ROUND = frozenset({"scale", "backward", "step", "update", "zero_grad"})
+#: The same of a training without a scaler.
+_PLAIN_ROUND = frozenset({"backward", "plain-step", "zero_grad"})
 
 
 def clears(trial: Trial) -> bool:
@@ -94,7 +96,8 @@ def owners(trial: Trial) -> set[str]:
 def is_second_call(trial: Trial) -> bool:
     """Whether a function that does only a part of a round has been called more than once."""
     events = protocol_events(trial.result.events)
-    if trial.result.calls == 1 or {event.kind for event in events} >= _WHOLE_ROUND:
+    whole = _WHOLE_ROUND if has_scaler(trial.result) else _PLAIN_ROUND
+    if trial.result.calls == 1 or {event.kind for event in events} >= whole:
         return False
     return len(_first_call(trial.result)) < len(events)
 
@@ -112,7 +115,18 @@ def _first_call(result: RunResult) -> tuple[Event, ...]:
 
 
 def steps_before_a_second_call(result: RunResult) -> bool:
-    return any(event.kind in ("step", "plain-step") for event in _first_call(result))
+    return is_in_first_call(result, 0)
+
+
+def is_in_first_call(result: RunResult, step: int | None) -> bool:
+    """Whether a step of a run, counted from 0, is one of the first call; None is none."""
+    steps = [event for event in _first_call(result) if event.kind in ("step", "plain-step")]
+    return step is not None and step < len(steps)
+
+
+def has_scaler(result: RunResult) -> bool:
+    """Whether a run has a scaler, or does what only one does."""
+    return any(event.kind in ("scaler", "scale", "unscale_", "step") for event in result.events)
 
 
 def steps_what_it_scaled(result: RunResult, cause: Broken) -> bool:

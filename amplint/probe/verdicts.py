@@ -37,6 +37,8 @@ from amplint.probe.traces import (
     clears,
     has_half_weights_only,
     has_model_of_ours,
+    has_scaler,
+    is_in_first_call,
     is_never_fed,
     is_second_call,
     keeps_its_scalers,
@@ -295,6 +297,8 @@ class Judge:
             doubt
             for doubt in self._doubts(trial, expected)
             if found.step is None or doubt.after <= found.step
+            # What a first call does, no second one changes.
+            if doubt != SECOND_CALL or not is_in_first_call(trial.result, found.step)
         )
         doubts = (*made, *self._open(found.doubts, trial))
         if expected.kind == "applied-nan" and self._builder.is_sparse:
@@ -502,7 +506,7 @@ class Judge:
         by_hand = self._builder.rows_by_hand.intersection(trial.result.rows)
         if by_hand:
             yield Note("by-hand", row=min(by_hand))
-        if self._builder.may_scale_itself:
+        if self._builder.may_scale_itself and has_scaler(trial.result):
             yield Note("scales-itself")
         if is_never_fed(trial):
             yield Note("never-fed")

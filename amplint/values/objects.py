@@ -9,7 +9,6 @@ an empty list, so that a rule stays silent.
 from __future__ import annotations
 
 import ast
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -274,17 +273,10 @@ class Objects:
 
     def is_run_by_tests(self, function: Function, depth: int = 3) -> bool:
         """Whether tests alone are seen to run a function, through at most so many calls."""
-        callers = self._callers_in_turn(function)
-        first = next(callers, None)
-        if first is None or not depth:
-            return first is None and is_of_tests(function)
-        each = itertools.chain((first,), callers)
-        return all(self.is_run_by_tests(site.function, depth - 1) for site in each)
-
-    def _callers_in_turn(self, function: Function) -> Iterator[CallSite]:
-        """As `calls_of`, one after the other: who needs the first alone does not pay for all."""
-        known = self.origins.known(("calls", function))
-        return self._find_calls(function) if known is None else iter(known)
+        callers = self.calls_of(function)
+        if not callers or not depth:
+            return not callers and is_of_tests(function)
+        return all(self.is_run_by_tests(site.function, depth - 1) for site in callers)
 
     def may_have_other_callers(self, function: Function) -> bool:
         """Whether somebody may call it whose call `calls_of` does not list: it is a value, too."""

@@ -223,10 +223,6 @@ class Origins:
         self._needed = min(self._needed, outer)
         return found
 
-    def known(self, key: object) -> Any | None:
-        """An answer that stands already; None if there is none."""
-        return self._known.get(key)
-
     def reaching(
         self, bindings: Sequence[Binding], use: ast.AST | None, scope: Function
     ) -> list[Sequence[Binding]]:

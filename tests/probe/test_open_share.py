@@ -7,10 +7,13 @@ Every text is a program of its own; what torch does with it was worked out by ha
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from amplint.probe.messages import Event, RunResult
 from amplint.probe.modules import is_of_data
+from amplint.probe.traces import is_in_first_call, is_second_call
 from tests.probe.conftest import Asks
 
 pytest.importorskip("torch")
@@ -575,3 +578,71 @@ def test_a_handler_that_touches_nothing(ask: Asks) -> None:
     handler = '\n@board.on("tick")\ndef note():\n    print("tick")\n'
     evidence = ask("AMP110", "clip_grad_norm_", HANDED_BY_IMPORT + handler)
     assert "board.tick" not in str(evidence)
+
+
+# -- a schedule that is made of what is needed -----------------------------------------------------
+
+SCHEDULED = """\
+import argparse
+import torch
+from transformers import get_linear_schedule_with_warmup
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--warm", type=int, default=0)
+    options = parser.parse_args()
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cuda")
+    rates = get_linear_schedule_with_warmup(optimizer, options.warm, 8)
+    for _ in range(8):
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 4)).square().sum()
+        scaler.scale(loss).backward()
+        if options.warm > 2:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        scaler.step(optimizer)
+        scaler.update()
+        rates.step()
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_a_schedule_that_takes_any_numbers(ask: Asks) -> None:
+    assert ask("AMP110", "clip_grad_norm_", SCHEDULED).status == "confirmed"
+
+
+def test_a_schedule_that_refuses_some_numbers(ask: Asks) -> None:
+    other = SCHEDULED.replace("get_linear_schedule", "get_polynomial_decay_schedule")
+    assert ask("AMP110", "clip_grad_norm_", other).status == "conditional"
+
+
+# -- what a second call may change -----------------------------------------------------------------
+
+
+def _events(*kinds: str) -> tuple[Event, ...]:
+    rows = {kind: row for row, kind in enumerate(dict.fromkeys(kinds), 1)}
+    return tuple(Event(kind, "train.py", rows[kind], optimizer=1) for kind in kinds)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "is_second"),
+    [
+        (("zero_grad", "backward", "plain-step") * 2, False),  # each call is a round
+        (("backward", "plain-step") * 2, True),  # who clears the gradients is not seen
+        (("scale", "backward", "plain-step") * 2, True),  # a scaler, and nothing steps with it
+        (("zero_grad", "scale", "backward", "step", "update") * 2, False),
+    ],
+)
+def test_a_round_without_a_scaler_is_a_whole_one(kinds: tuple[str, ...], is_second: bool) -> None:
+    result = RunResult("returned", events=_events(*kinds), calls=2)
+    assert is_second_call(SimpleNamespace(result=result)) is is_second  # type: ignore[arg-type]
+
+
+def test_steps_are_counted_within_the_first_call() -> None:
+    result = RunResult("returned", events=_events(*("backward", "plain-step") * 2), calls=2)
+    assert is_in_first_call(result, 0)
+    assert not is_in_first_call(result, 1)
+    assert not is_in_first_call(result, None)
