@@ -54,7 +54,8 @@ _METHODS_OF_SCALERS = frozenset(
 #: Methods that ask a scaler for its state; of other objects, too.
 _OF_STATE = frozenset({"get_scale", "is_enabled"})
 #: Methods that all have that is trained. What a name or an attribute with one of them stands for is
-#: not looked for: it would be dear. What an entry of a container is, no name says.
+#: not looked for: it would be dear, and so would an entry under a key that is computed. What an entry
+#: is that the text names by its key, no name says.
 _OF_ALL_STATES = frozenset({"load_state_dict", "state_dict"})
 #: A use that no optimizer has: of an engine that wraps all, and of a model.
 _OF_OTHERS = frozenset({"backward", "()", "train", "eval"})

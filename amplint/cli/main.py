@@ -34,8 +34,8 @@ EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
 #: They end a run as Ctrl-C does: workers are ended, and no half-written file stays.
 _ENDING = ("SIGTERM", "SIGHUP")
-#: Python drops what a handler raises inside a destructor or a callback of the garbage collector: after
-#: so many seconds a signal that has ended nothing is raised again.
+#: Python drops what a handler raises inside a destructor or a callback of a weak reference: after so
+#: many seconds a signal that has ended nothing is raised again.
 _AGAIN = 5.0
 
 

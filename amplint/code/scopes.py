@@ -364,7 +364,7 @@ class Scopes:
 
 
 def _package(dotted: str) -> str:
-    """The package that a dotted name stands in; for a relative import that is not known: its dots."""
+    """The package that a dotted name stands in; "" where dots lead to one that is not known."""
     return dotted.partition(".")[0]
 
 

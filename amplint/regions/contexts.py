@@ -7,14 +7,13 @@ The answer is every alternative that definitions show.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 
 from amplint.amp import names
 from amplint.amp.dtypes import DType
 from amplint.amp.libraries import class_row
-from amplint.amp.machine import ON_A_GPU
 from amplint.code.arguments import Kind, Passed, fill, optional, parameters, passed
 from amplint.code.dataflow import Binding, bindings_of, scopes
 from amplint.code.definitions import returned
@@ -22,79 +21,18 @@ from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function
 from amplint.findings import Standing
-from amplint.values.assumptions import NO_ANSWERS, Assumptions, name_of, possible_at
+from amplint.regions.casts import ANYWHERE, GPU, Cast, Constants, There
+from amplint.values.assumptions import Assumptions, name_of
 from amplint.values.conditions import conditions_at
 from amplint.values.objects import Objects
-from amplint.values.provenance import Activation, Condition
-from amplint.values.values import Possible, Value, Values
+from amplint.values.provenance import Activation
+from amplint.values.values import Value, Values
 
 #: Definitions are followed through this many names, calls and parameters.
 DEPTH = 8
 #: What a call of an autocast without `dtype` casts to (torch 2.13).
 DEFAULT_DTYPES = {"cuda": "float16", "xpu": "float16", "mps": "float16", "cpu": "bfloat16"}
 _CONTEXT_FACTORIES = frozenset(("contextmanager", "asynccontextmanager"))
-
-Constants = frozenset[object] | None
-_GPU: frozenset[object] = frozenset(("cuda",))
-_CPU: frozenset[object] = frozenset(("cpu",))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Cast:
-    """One autocast that an expression can stand for.
-
-    Args:
-        call: the expression that builds it.
-        function: where that is.
-        devices: device types that it may have; None if not known.
-        dtypes: names of dtypes that it may have ("float16"); None if not known.
-        enabled: whether it is on; None where that is decided at run time.
-        condition: what decides, as source text; "" where nothing does or it is not known.
-        caches: whether cast weights are kept until the outermost region ends.
-        kept: the object is built once, and entered again by each use.
-        usual: names of dtypes that it has, on a GPU if it may be for one, unless somebody chooses
-            otherwise; None if not known.
-        chosen_by: what chooses the dtype, as source text; "" where nobody has a choice.
-        dtype: the argument that is the dtype, and where it is evaluated; None where there is none.
-        switch: the argument that switches it on, likewise.
-        standing: how it is known that it is an autocast.
-        is_torchs: torch's own class computes in it, so that its arguments say in what.
-    """
-
-    call: ast.expr
-    function: Function
-    devices: Constants = None
-    dtypes: Constants = None
-    enabled: bool | None = True
-    condition: str = ""
-    caches: bool = True
-    kept: bool = False
-    usual: Constants = None
-    chosen_by: str = ""
-    standing: Standing = Standing.CODE
-    dtype: tuple[ast.expr, Function] | None = None
-    switch: tuple[ast.expr, Function] | None = None
-    is_torchs: bool = False
-
-    def may_be_float16(self, values: Values) -> bool:
-        """Whether it may compute in float16 on a GPU, by what is known of its dtype."""
-        if not self.is_torchs or self.enabled is False:
-            return False
-        if self.dtype is None:  # float16 on GPUs, bfloat16 on the CPU
-            return self.devices != _CPU
-        return bool(self.float16_by(values))
-
-    def float16_by(self, values: Values) -> list[Value]:
-        """The values of the dtype that it is given which are float16 where it is on, the firmest first."""
-        if self.dtype is None:
-            return []
-        on = () if self.switch is None else (Condition(self.switch[0], True, self.switch[1]),)
-        answers = machine_of(self.devices)
-        halves = possible_at(values, *self.dtype, given=on, answers=answers).with_dtype("float16")
-        return sorted(
-            (value for value in halves if isinstance(value.content, DType)),
-            key=lambda value: -value.firmness,
-        )
 
 
 #: None stands for a context that is no autocast, or for an unknown one.
@@ -118,26 +56,6 @@ class _Given:
     def before(self, later: _Given) -> _Given:
         """These arguments, then later ones that win."""
         return _Given(self.passed.then(later.passed), self.places | later.places)
-
-
-@dataclass(frozen=True, slots=True)
-class _There:
-    """Where a constant counts.
-
-    Args:
-        given: tests that hold there.
-        answers: what the machine says there.
-    """
-
-    given: tuple[Condition, ...] = ()
-    answers: Mapping[str, bool] = field(default_factory=dict)
-
-    def possible(self, values: Values, expression: ast.expr, function: Function) -> Possible:
-        """The constants that an expression may be there."""
-        return possible_at(values, expression, function, given=self.given, answers=self.answers)
-
-
-_ANYWHERE = _There()
 
 
 class Contexts:
@@ -427,11 +345,10 @@ class Contexts:
         dtype = arguments.get("dtype")
         dtypes = usual = None
         if "dtype" not in bound.unknown:
-            on = () if switch is None else (Condition(switch[0], True, switch[1]),)
-            there = _There(on, machine_of(devices))
+            there = There.where_on(switch, devices)
             dtypes = self._dtypes(dtype, devices, partial(self._values, there=there))
             usually = self._usual_devices(device, devices, switch)
-            there = _There(on, machine_of(usually))
+            there = There.where_on(switch, usually)
             usual = self._dtypes(dtype, usually, partial(self._usual_values, there=there))
         if dtypes is not None and len(dtypes) == 1:
             usual = dtypes
@@ -485,12 +402,12 @@ class Contexts:
             return devices
         if devices is None:
             devices = device_types(self._usual_values(_without_type(given[0]), given[1]))
-        if devices is None or not devices >= _GPU:
+        if devices is None or not devices >= GPU:
             return devices
         on_gpu = Assumptions(self.values)
         on_gpu.assume(given[0], "cuda", given[1])
         is_off = switch is not None and on_gpu.decides(*switch) is False
-        return devices - _GPU if is_off else _GPU
+        return devices - GPU if is_off else GPU
 
     def _dtypes(
         self,
@@ -509,7 +426,7 @@ class Contexts:
         return frozenset(map(str, values))
 
     def _values(
-        self, expression: ast.expr, function: Function, there: _There = _ANYWHERE
+        self, expression: ast.expr, function: Function, there: There = ANYWHERE
     ) -> Constants:
         """Every constant that an expression may be; None if one of them is not known.
 
@@ -519,15 +436,10 @@ class Contexts:
         return _contents(possible.values) if possible.complete else None
 
     def _usual_values(
-        self, expression: ast.expr, function: Function, there: _There = _ANYWHERE
+        self, expression: ast.expr, function: Function, there: There = ANYWHERE
     ) -> Constants:
         """The constants that an expression is unless somebody chooses otherwise."""
         return _contents(there.possible(self.values, expression, function).by_default())
-
-
-def machine_of(devices: Constants) -> Mapping[str, bool]:
-    """What torch says of the machine where an autocast for these devices computes at all."""
-    return ON_A_GPU if devices == _GPU else NO_ANSWERS
 
 
 def _without_type(expression: ast.expr) -> ast.expr:

@@ -21,7 +21,8 @@ from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Class, Function, Module
 from amplint.code.unbound import is_cut_off
 from amplint.findings import Link
-from amplint.regions.contexts import Alternatives, Cast, Contexts
+from amplint.regions.casts import Cast
+from amplint.regions.contexts import Alternatives, Contexts
 from amplint.values.assumptions import Assumptions, may_run
 from amplint.values.conditions import conditions_at
 from amplint.values.objects import Objects
